@@ -1,0 +1,43 @@
+# `make` installs into .venv; then `make demo`, `make test`. Needs Python 3.11 or newer and nothing else.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := $(wildcard src tests benchmarks examples docs/generate.py)
+BENCHMARKS := mop overhead shards hop planner startup
+
+.DEFAULT_GOAL := install
+.PHONY: install demo test check bench docs clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed. Name one: make PYTHON=/path/to/python3"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/python -m examples.demo
+
+test: check
+	$(BIN)/python -m pytest --durations=10
+
+check: install
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy $(SOURCES)
+
+bench: install
+	@for name in $(BENCHMARKS); do echo "== benchmarks.$$name"; \
+		$(BIN)/python -m benchmarks.$$name --json || exit 1; done
+
+docs: install
+	$(BIN)/python docs/generate.py
+
+# Everything the other targets leave behind, except the environment.
+clean:
+	rm -rf build dist runs data htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples docs -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,195 @@
+"""How fast shuffled batches come out of shards, against memcpy and against torch's DataLoader.
+
+    python -m benchmarks.shards [--json] [--data FILE.npz]
+
+All sides run in this process, one after the other in every round; the files are in the page cache.
+First each side must give the same rows for the same order. A ratio is the worse of the ratio of the
+fastest rounds and that of the median rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+# One thread on every side; it must be said before NumPy and torch are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from cerebro import data as cdata
+
+WIDTH = 784
+#: The largest shard for which the floors must hold; shards around it are reported.
+SHARD_BYTES = 24_000_000
+OTHER_BYTES = {"small": 12_000_000, "large": 188_000_000}
+ROUNDS = 9
+LOADER_ROUNDS = 5
+MEMCPY_FLOOR, LOADER_FLOOR = 0.6, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of the table."""
+
+    dtype: str
+    batch: int
+    shard_bytes: int
+    size: str
+
+    @property
+    def is_gated(self) -> bool:
+        return not self.size
+
+    @property
+    def key(self) -> str:
+        dtype = "f32" if self.dtype == "float32" else "u8"
+        return "_".join(filter(None, (dtype, str(self.batch), self.size)))
+
+    @property
+    def rows(self) -> int:
+        return self.shard_bytes // (WIDTH * np.dtype(self.dtype).itemsize)
+
+
+CASES = [
+    Case(dtype, batch, shard_bytes, size)
+    for size, shard_bytes in {"": SHARD_BYTES, **OTHER_BYTES}.items()
+    for dtype in ("float32", "uint8")
+    for batch in (128, 1024)
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="shuffled batches from shards")
+    parser.add_argument("--data", type=Path, help="npz with x_train; default: the digits")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    pictures = load_pictures(arguments.data)
+    results: dict[str, float | bool] = {}
+    print(f"{'case':<16}{'shard MB':>9}{'ours GB/s':>11}{'memcpy GB/s':>13}", end="")
+    print(f"{'ours/memcpy':>13}{'vs DataLoader':>15}")
+    for case in CASES:
+        measure(case, pictures, results)
+    floors = [
+        results[f"memcpy_ratio_{case.key}"] >= MEMCPY_FLOOR
+        and results[f"dataloader_speedup_{case.key}"] >= LOADER_FLOOR
+        for case in CASES
+        if case.is_gated
+    ]
+    results["ok"] = all(floors)
+    verdict = "held" if results["ok"] else "NOT HELD"
+    print(f"floors for 24 MB: {MEMCPY_FLOOR} of memcpy, {LOADER_FLOOR:.0f}x DataLoader: {verdict}")
+    if arguments.json:
+        print(json.dumps(results))
+    return 0 if results["ok"] else 1
+
+
+def load_pictures(file: Path | None) -> np.ndarray:
+    """Real pictures as uint8 rows of `WIDTH` values."""
+    if file is not None:
+        with np.load(file, allow_pickle=False) as arrays:
+            pictures = arrays["x_train"]
+        pictures = pictures.reshape(len(pictures), -1)
+    else:
+        pictures = np.round(cdata.digits()["x"] * 255)
+    repeats = -(-WIDTH // pictures.shape[1])
+    return np.tile(pictures, repeats)[:, :WIDTH].astype(np.uint8)
+
+
+def measure(case: Case, pictures: np.ndarray, results: dict[str, float | bool]) -> None:
+    x = pictures[np.arange(case.rows) % len(pictures)].astype(case.dtype)
+    y = np.arange(case.rows)
+    with tempfile.TemporaryDirectory(prefix="cerebro-shards-") as folder:
+        dataset = cdata.from_arrays(folder, {"x": x, "y": y}, shards=1)
+        shard = dataset.open_shard("train", 0)
+        order = cdata.permutation(shard.rows, seed=0, trial=0, epoch=0, shard=0)
+        check_same_rows(shard, case.batch, order)
+        ours, memcpy, loader = compete(shard, case, order)
+    moved = case.rows * WIDTH * np.dtype(case.dtype).itemsize
+    ratio, speedup = worse(memcpy, ours), worse(loader, ours)
+    results[f"memcpy_ratio_{case.key}"] = round(ratio, 3)
+    results[f"dataloader_speedup_{case.key}"] = round(speedup, 1)
+    results[f"gb_per_s_{case.key}"] = round(moved / min(ours) / 1e9, 2)
+    print(f"{case.key:<16}{moved / 1e6:>9.0f}{moved / min(ours) / 1e9:>11.2f}", end="")
+    print(f"{moved / min(memcpy) / 1e9:>13.2f}{ratio:>13.2f}{speedup:>14.1f}x", flush=True)
+
+
+def check_same_rows(shard: cdata.Shard, batch: int, order: np.ndarray) -> None:
+    """Ours and the DataLoader's batches must be equal, batch by batch."""
+    loader = make_loader(shard, batch, order)
+    buffers = cdata.BatchBuffers(shard.schema, batch)
+    for rows, theirs in zip(buffers.fill(shard, order), loader, strict=True):
+        for name, tensor in zip(("x", "y"), theirs, strict=True):
+            assert np.array_equal(buffers.tensors[name][:rows], tensor.numpy())
+
+
+def compete(
+    shard: cdata.Shard, case: Case, order: np.ndarray
+) -> tuple[list[float], list[float], list[float]]:
+    """Seconds for one pass over the shard, round by round, of ours, memcpy and DataLoader.
+
+    Ours and memcpy deliver only x: bytes of y are nothing, its call is.
+    """
+    x = np.asarray(shard.columns["x"])
+    buffers = cdata.BatchBuffers({"x": shard.schema["x"]}, case.batch)
+    target = cdata.BatchBuffers({"x": shard.schema["x"]}, case.batch).tensors["x"]
+    loader = make_loader(shard, case.batch, order)
+
+    def ours() -> None:
+        for _ in buffers.fill(shard, order):
+            pass
+
+    def memcpy() -> None:
+        for start in range(0, len(x), case.batch):
+            rows = x[start : start + case.batch]
+            target[: len(rows)] = rows
+
+    def dataloader() -> None:
+        for _ in loader:
+            pass
+
+    passes = max(1, SHARD_BYTES * 4 // x.nbytes)
+    times: tuple[list[float], list[float], list[float]] = ([], [], [])
+    gc.collect()
+    gc.disable()
+    for number in range(ROUNDS):
+        if number < LOADER_ROUNDS:
+            times[2].append(clock(dataloader, 1))
+        ours()  # not timed: the loader's own copy of the data has filled the cache
+        for side in (0, 1, 1, 0):
+            times[side].append(clock((ours, memcpy)[side], passes))
+    gc.enable()
+    return times
+
+
+def make_loader(shard: cdata.Shard, batch: int, order: np.ndarray) -> DataLoader:
+    x, y = (torch.from_numpy(np.array(shard.columns[name])) for name in ("x", "y"))
+    return DataLoader(TensorDataset(x, y), batch, sampler=order.tolist(), num_workers=0)
+
+
+def clock(work: Callable[[], None], passes: int) -> float:
+    start = time.perf_counter()
+    for _ in range(passes):
+        work()
+    return (time.perf_counter() - start) / passes
+
+
+def worse(reference: list[float], ours: list[float]) -> float:
+    """How many times faster than the reference, by minimum or median, whichever is less."""
+    return min(min(reference) / min(ours), statistics.median(reference) / statistics.median(ours))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

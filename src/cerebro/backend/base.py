@@ -1,0 +1,165 @@
+"""The seam between the driver and the workers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.storage.store import Store
+from cerebro.task import Task
+from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What every worker needs once, before its first visit."""
+
+    #: The task itself, or `module:Class` / `file.py:Class` for workers to import.
+    task: Task | str
+    #: Directory of the prepared dataset.
+    data: str
+    #: Root of the run's store: where checkpoints are loaded from.
+    store: str
+    device: str = "auto"
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """Who a worker is and what it found."""
+
+    worker: int
+    pid: int
+    host: str
+    device: str
+    versions: Mapping[str, str]
+    #: SHA-256 of the task's source, or "" where it cannot be read.
+    task_digest: str = ""
+    task_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRef:
+    """A trial's state in the backend's memory; only the backend knows what `key` means."""
+
+    key: int
+    bytes: int
+    meta: Mapping[str, Json] = field(hash=False, compare=False)
+
+
+class FailureKind(enum.StrEnum):
+    """Why a visit gave no result."""
+
+    ERROR = "error"
+    DIVERGED = "diverged"
+    #: The task or the experiment is wrong, as far as can be told.
+    USAGE = "usage"
+    #: The checkpoint it should start from is damaged.
+    CORRUPT = "corrupt"
+    #: Nothing later can succeed either (a damaged shard, a full disk).
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A visit's failure as plain text: exceptions of user code may not travel."""
+
+    kind: FailureKind
+    message: str
+    traceback: str
+    #: Equal for two failures of the same cause.
+    signature: str
+    #: Name of the exception's class.
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    info: WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    worker: int
+    call: VisitCall
+    report: VisitReport
+    #: The state after a training visit; None after an evaluation.
+    state: StateRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    worker: int
+    call: VisitCall
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker is gone; `call` is the visit it had, if any."""
+
+    worker: int
+    call: VisitCall | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Something another thread wants the driver's loop to see."""
+
+    payload: object
+
+
+Event: TypeAlias = Joined | Done | Failed | Lost | Posted
+Source: TypeAlias = StateRef | CheckpointRef | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequest:
+    """Where a state becomes durable."""
+
+    store: Store
+    trial: int
+    visits: int
+    attempt: int
+    parent: str | None
+
+
+class Backend(Protocol):
+    """Starts workers, carries visits and states; decides nothing.
+
+    Every submitted visit is answered by exactly one Done, Failed or Lost. A state stays readable
+    until it is released. `save` and `post` may be called from any thread, the rest from one.
+    """
+
+    def start(self, setup: Setup, workers: int) -> None:
+        """Start workers; a Joined event follows for each that is ready."""
+        ...
+
+    def submit(self, worker: int, call: VisitCall, source: Source) -> None:
+        """Run a visit on a worker that has joined and is idle."""
+        ...
+
+    def events(self) -> list[Event]:
+        """What happened since; waits until there is something."""
+        ...
+
+    def post(self, payload: object) -> None:
+        """Make `events` return a Posted with this payload."""
+        ...
+
+    def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
+        """Commit a state to the store; returns once it is durable."""
+        ...
+
+    def release(self, state: StateRef) -> None:
+        """The state is not needed any more."""
+        ...
+
+    def stop(self) -> None:
+        """End all workers at once and give everything back. Idempotent."""
+        ...

@@ -1,0 +1,116 @@
+"""The same plan in this process, one visit at a time, in the order of submission."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from collections import deque
+
+from cerebro.backend.base import (
+    Done,
+    Event,
+    Failed,
+    Joined,
+    Posted,
+    SaveRequest,
+    Setup,
+    Source,
+    StateRef,
+    WorkerInfo,
+)
+from cerebro.backend.failure import describe_failure
+from cerebro.storage import open_store
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.storage.checkpoint import load as load_checkpoint
+from cerebro.storage.checkpoint import save as save_checkpoint
+from cerebro.train.runner import VisitRunner, describe_task
+from cerebro.train.visit import State, VisitCall
+
+
+class InlineBackend:
+    """Runs visits when `events` is called. For debugging, and the oracle of the tests."""
+
+    def __init__(self, *, log_dir: str | None = None) -> None:
+        self._queue: deque[tuple[int, VisitCall, Source]] = deque()
+        self._events: deque[Event] = deque()
+        self._states: dict[int, memoryview] = {}
+        self._next_key = 0
+        self._runner: VisitRunner | None = None
+        self._setup: Setup | None = None
+
+    def start(self, setup: Setup, workers: int) -> None:
+        self._setup = setup
+        self._runner = VisitRunner(
+            setup.task, setup.data, device=setup.device, threads=setup.threads
+        )
+        name, digest = describe_task(self._runner.task)
+        for index in range(workers):
+            info = WorkerInfo(
+                worker=index,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                device=self._runner.framework.device,
+                versions=self._runner.framework.versions(),
+                task_name=name,
+                task_digest=digest,
+            )
+            self._events.append(Joined(info))
+
+    def submit(self, worker: int, call: VisitCall, source: Source) -> None:
+        self._queue.append((worker, call, source))
+
+    def events(self) -> list[Event]:
+        if not self._events and self._queue:
+            worker, call, source = self._queue.popleft()
+            self._events.append(self._run(worker, call, source))
+        found = list(self._events)
+        self._events.clear()
+        return found
+
+    def post(self, payload: object) -> None:
+        self._events.append(Posted(payload))
+
+    def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
+        return save_checkpoint(
+            request.store,
+            request.trial,
+            visits=request.visits,
+            attempt=request.attempt,
+            data=self._states[state.key],
+            meta=state.meta,
+            parent=request.parent,
+        )
+
+    def release(self, state: StateRef) -> None:
+        del self._states[state.key]
+
+    def stop(self) -> None:
+        self._queue.clear()
+        self._states.clear()
+
+    def _run(self, worker: int, call: VisitCall, source: Source) -> Event:
+        assert self._runner is not None, "start() comes first"  # noqa: S101
+        try:
+            state, report = self._runner.run(call, self._open(source), _allocate)
+        except Exception as error:
+            return Failed(worker, call, describe_failure(error))
+        if state is None:
+            return Done(worker, call, report, None)
+        key, self._next_key = self._next_key, self._next_key + 1
+        self._states[key] = state.buffer
+        return Done(worker, call, report, StateRef(key, state.buffer.nbytes, state.meta))
+
+    def _open(self, source: Source) -> State | None:
+        if source is None:
+            return None
+        if isinstance(source, CheckpointRef):
+            assert self._setup is not None, "start() comes first"  # noqa: S101
+            found = load_checkpoint(open_store(self._setup.store), source, into=bytearray)
+            return State(memoryview(found.data), found.meta)
+        return State(self._states[source.key], source.meta)
+
+
+def _allocate(size: int) -> memoryview:
+    """Page-aligned like a slot of shared memory: alignment may decide the last bit of a sum."""
+    return memoryview(mmap.mmap(-1, max(1, size)))[:size]

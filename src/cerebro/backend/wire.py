@@ -1,0 +1,65 @@
+"""Messages between the local backend and its own worker processes, over a private socket pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cerebro.backend.arena import Slot
+from cerebro.backend.base import Failure, WorkerInfo
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.types import Json
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A state in the arena."""
+
+    slot: Slot
+    bytes: int
+    meta: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class RunVisit:
+    """Driver to worker: run this; `out` is a slot for the result, if it fits."""
+
+    call: VisitCall
+    source: SlotState | CheckpointRef | None
+    out: Slot | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSlot:
+    """Worker to driver: give me a slot of this many bytes; answered by a Slot."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    info: WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CannotStart:
+    failure: Failure
+    #: Whether the setup is wrong (and not this worker).
+    is_usage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VisitDone:
+    report: VisitReport
+    state: SlotState | None
+
+
+@dataclass(frozen=True, slots=True)
+class VisitFailed:
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Driver to worker: end."""

@@ -1,0 +1,126 @@
+"""A worker process of the local backend: receive a visit, run it, answer; nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from multiprocessing.connection import Connection
+
+from cerebro.backend.arena import Mapping, Slot
+from cerebro.backend.base import Setup, WorkerInfo
+from cerebro.backend.failure import describe_failure
+from cerebro.backend.wire import (
+    CannotStart,
+    Hello,
+    NeedSlot,
+    RunVisit,
+    SlotState,
+    VisitDone,
+    VisitFailed,
+)
+from cerebro.errors import UsageError
+from cerebro.storage import open_store
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.storage.checkpoint import load as load_checkpoint
+from cerebro.train.runner import VisitRunner, describe_task
+from cerebro.train.visit import State
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(index: int, connection_fd: int, arena_fd: int, lifeline_fd: int, parent: int) -> None:
+    """Serve visits until told to stop, or until the driver is gone."""
+    _die_with_parent(lifeline_fd, parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    connection = Connection(connection_fd)
+    with contextlib.suppress(EOFError, ConnectionError):
+        _serve(index, connection, Mapping(arena_fd))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads and finalisers of user code must not keep a stopped worker alive.
+    os._exit(0)
+
+
+def _serve(index: int, connection: Connection, mapping: Mapping) -> None:
+    try:
+        setup: Setup = pickle.loads(connection.recv_bytes())  # noqa: S301
+        runner = VisitRunner(
+            setup.task, setup.data, device=setup.device, threads=setup.threads, worker=index
+        )
+    except Exception as error:
+        connection.send(CannotStart(describe_failure(error), isinstance(error, UsageError)))
+        return
+    connection.send(Hello(_introduce(index, runner)))
+    while isinstance(message := connection.recv(), RunVisit):
+        connection.send(_run(message, runner, setup, connection, mapping))
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _introduce(index: int, runner: VisitRunner) -> WorkerInfo:
+    name, digest = describe_task(runner.task)
+    return WorkerInfo(
+        worker=index,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        device=runner.framework.device,
+        versions=runner.framework.versions(),
+        task_name=name,
+        task_digest=digest,
+    )
+
+
+def _run(
+    message: RunVisit, runner: VisitRunner, setup: Setup, connection: Connection, mapping: Mapping
+) -> VisitDone | VisitFailed:
+    given: list[Slot] = []
+
+    def allocate(size: int) -> memoryview:
+        slot = message.out
+        if slot is None or given or slot.capacity < size:
+            connection.send(NeedSlot(size))
+            slot = connection.recv()
+        given.append(slot)
+        return mapping.view(slot)[:size]
+
+    try:
+        source = _open_source(message, setup, mapping)
+        state, report = runner.run(message.call, source, allocate)
+        if state is None:
+            return VisitDone(report, None)
+        return VisitDone(report, SlotState(given[-1], state.buffer.nbytes, state.meta))
+    except Exception as error:
+        return VisitFailed(describe_failure(error))
+
+
+def _open_source(message: RunVisit, setup: Setup, mapping: Mapping) -> State | None:
+    source = message.source
+    if source is None:
+        return None
+    if isinstance(source, CheckpointRef):
+        found = load_checkpoint(open_store(setup.store), source, into=bytearray)
+        return State(memoryview(found.data), found.meta)
+    return State(mapping.view(source.slot)[: source.bytes], source.meta)
+
+
+def _die_with_parent(lifeline_fd: int, parent: int) -> None:
+    """End with the driver, whatever this process is doing when the driver dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            os.read(lifeline_fd, 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="lifeline").start()

@@ -1,0 +1,119 @@
+"""A prepared dataset on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
+from cerebro.data.schema import Schema
+from cerebro.data.shard import Shard, map_shard
+from cerebro.errors import DataError, UsageError
+from cerebro.storage.store import open_store
+from cerebro.types import Split
+
+#: Shards kept mapped by one `Dataset`; each costs a file descriptor, their pages belong to the
+#: kernel's cache.
+MAPPED_SHARDS = 128
+
+
+def open_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """The dataset that a writer such as `from_arrays` put at `path`.
+
+    Raises `DataError` if there is none or its manifest is damaged. Shards are checked when opened.
+    """
+    root = open_store(path).local_path()
+    where = os.path.join(root, FILE)
+    try:
+        data = Path(where).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(
+            f"there is no dataset at {root}: it has no {FILE}. "
+            "Prepare one with cerebro.data.from_arrays, from_csv, from_parquet or from_torch."
+        ) from error
+    return Dataset(root, DatasetManifest.from_bytes(data, where=where))
+
+
+class Dataset:
+    """Splits cut into shards, each a memory-mapped file. Not safe to share between threads.
+
+    >>> import tempfile
+    >>> from cerebro.data import from_arrays
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     data = from_arrays(folder, {"x": [[1.0, 2.0]] * 10}, shards=3, validation=0.2)
+    ...     print(data.rows("train"), [info.rows for info in data.shards("train")])
+    ...     print(data.schema["x"], data.open_shard("val", 0).columns["x"].tolist())
+    8 [3, 3, 2]
+    float64[2] [[1.0, 2.0], [1.0, 2.0]]
+    """
+
+    def __init__(self, path: str, manifest: DatasetManifest) -> None:
+        #: Absolute.
+        self.path = path
+        self.schema: Schema = manifest.schema
+        #: Changes when any row, its place or the schema changes.
+        self.digest = manifest.digest
+        self._splits = manifest.splits
+        self._verified: set[str] = set()
+        self._mapped: dict[str, Shard] = {}
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{split}: {self.rows(split)} rows in {len(self.shards(split))} shards"
+            for split in self.splits
+        ]
+        return f"Dataset({self.path!r}, {', '.join(parts)})"
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        return tuple(self._splits)
+
+    def shards(self, split: Split | str) -> tuple[ShardInfo, ...]:
+        """The split's shards in order; empty if there is no such split here."""
+        return self._splits.get(_as_split(split), ())
+
+    def rows(self, split: Split | str) -> int:
+        return sum(info.rows for info in self.shards(split))
+
+    def open_shard(self, split: Split | str, number: int, *, verify: bool = True) -> Shard:
+        """Map one shard; a shard opened before comes back at once.
+
+        With `verify` its bytes are compared with the manifest's SHA-256 the first time, and
+        `ShardCorruptError` names the file and both digests if they differ.
+        """
+        split = _as_split(split)
+        shards = self.shards(split)
+        if not 0 <= number < len(shards):
+            raise UsageError(
+                f"`0 <= number < {len(shards)}` must hold for a {split} shard of {self.path}, "
+                f"but got number={number}."
+            )
+        info = shards[number]
+        verify = verify and info.file not in self._verified
+        shard = None if verify else self._mapped.pop(info.file, None)
+        if shard is None:
+            path = os.path.join(self.path, info.file)
+            shard = map_shard(path, info, self.schema, split=split, number=number, verify=verify)
+        if verify:
+            self._verified.add(info.file)
+        self._remember(info.file, shard)
+        return shard
+
+    def verify(self) -> None:
+        """Read every shard once and raise `ShardCorruptError` if one does not match its digest."""
+        for split in self.splits:
+            for number in range(len(self.shards(split))):
+                self.open_shard(split, number)
+
+    def _remember(self, file: str, shard: Shard) -> None:
+        self._mapped[file] = shard
+        if len(self._mapped) > MAPPED_SHARDS:
+            # Dictionaries keep their order: the first is the one unused for longest.
+            del self._mapped[next(iter(self._mapped))]
+
+
+def _as_split(split: Split | str) -> Split:
+    try:
+        return Split(split)
+    except ValueError as error:
+        raise UsageError(f"unknown split {split!r}. Known: {', '.join(Split)}.") from error

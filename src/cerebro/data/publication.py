@@ -1,0 +1,189 @@
+"""Writing a dataset so that a reader finds the old one or the new one, never a mix.
+
+Shards get names that hold their digest, so none is overwritten; the manifest that names them
+replaces the old one in one step, after all of them are durable; what it does not name is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cerebro.data.arrow import encode
+from cerebro.data.columns import Index
+from cerebro.data.dataset import Dataset, open_dataset
+from cerebro.data.inputs import Table
+from cerebro.data.manifest import FILE, SHARD_FILE, DatasetManifest, ShardInfo
+from cerebro.data.order import shuffle
+from cerebro.data.schema import check_same_schema
+from cerebro.data.shard import sha256
+from cerebro.errors import CerebroError, DataError, UsageError
+from cerebro.storage.disk import Disk
+from cerebro.storage.store import Store, is_temp, open_store
+from cerebro.types import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How a dataset is cut up."""
+
+    shards: int
+    validation: float | None = None
+    seed: int = 0
+
+
+#: The rows of each shard of each split, by the table they come from.
+_Plan = dict[Split, tuple[Table, list[Index]]]
+
+
+def publish(
+    path: str | os.PathLike[str],
+    tables: Mapping[Split, Table],
+    cut: Cut,
+    *,
+    store: Store | None = None,
+) -> Dataset:
+    """Shuffle, cut and write the tables; all checks come before the first change on disk."""
+    store = store or open_store(path)
+    root = store.local_path()
+    plan = _plan(tables, cut)
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise UsageError(f"a dataset is a directory, but {root} is a file. Choose another path.")
+    if not os.path.isdir(root):
+        os.makedirs(root, exist_ok=True)
+        Disk().sync_dir(os.path.dirname(root))
+    with _sole_writer(root):
+        _write(store, root, plan)
+    return open_dataset(root)
+
+
+def split_rows(rows: int, parts: int) -> list[slice]:
+    """Cut `rows` into consecutive parts whose sizes differ by one row at most.
+
+    >>> split_rows(7, 3)
+    [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+    """
+    size, larger = divmod(rows, parts)
+    bounds = [part * size + min(part, larger) for part in range(parts + 1)]
+    return [slice(start, end) for start, end in itertools.pairwise(bounds)]
+
+
+def _plan(tables: Mapping[Split, Table], cut: Cut) -> _Plan:
+    if type(cut.shards) is not int or cut.shards < 1:
+        raise UsageError(f"`shards >= 1` must hold, but got shards={cut.shards!r}.")
+    train = tables[Split.TRAIN]
+    for split, table in tables.items():
+        check_same_schema(train.schema, table.schema, split=split)
+    rows = {
+        split: (table, shuffle(table.rows, seed=cut.seed, split=split))
+        for split, table in tables.items()
+    }
+    if cut.validation is not None:
+        held_out = _held_out_rows(train.rows, cut.validation, given=Split.VAL in tables)
+        order = rows[Split.TRAIN][1]
+        rows[Split.VAL] = (train, order[:held_out])
+        rows[Split.TRAIN] = (train, order[held_out:])
+    train_rows = len(rows[Split.TRAIN][1])
+    if train_rows < cut.shards:
+        raise DataError(
+            f"every shard needs a row, but there are {train_rows} training rows "
+            f"for shards={cut.shards}. Ask for fewer shards."
+        )
+    rows_per_shard = -(-train_rows // cut.shards)
+    plan: _Plan = {}
+    for split in Split:
+        if split in rows:
+            table, order = rows[split]
+            parts = cut.shards if split is Split.TRAIN else -(-len(order) // rows_per_shard)
+            plan[split] = (table, [order[part] for part in split_rows(len(order), parts)])
+    return plan
+
+
+def _held_out_rows(rows: int, validation: float, *, given: bool) -> int:
+    if given:
+        raise UsageError("give either val= or validation=, not both.")
+    if not 0 < validation < 1:
+        raise UsageError(
+            f"`0 < validation < 1` must hold (a fraction of train), but got "
+            f"validation={validation!r}."
+        )
+    held_out = round(rows * validation)
+    if not 0 < held_out < rows:
+        raise DataError(
+            f"validation={validation} of {rows} rows leaves no row for "
+            f"{'training' if held_out else 'validation'}."
+        )
+    return held_out
+
+
+def _write(store: Store, root: str, plan: _Plan) -> None:
+    old = _current_files(root)
+    written: list[str] = []
+    try:
+        splits = {}
+        for split, (table, parts) in plan.items():
+            infos = []
+            for number, rows in enumerate(parts):
+                infos.append(_write_shard(store, split, number, table, rows))
+                written.append(infos[-1].file)
+            splits[split] = tuple(infos)
+        schema = plan[Split.TRAIN][0].schema
+        manifest = DatasetManifest(schema=schema, splits=splits)
+        store.write(FILE, [manifest.to_bytes()])
+    except BaseException:
+        # The old dataset stays; of the new one nothing may.
+        with contextlib.suppress(OSError):
+            _remove(store, {file for file in written if file not in old})
+        raise
+    _remove(store, set(_strays(store.list(""), manifest.files)))
+
+
+def _write_shard(store: Store, split: Split, number: int, table: Table, rows: Index) -> ShardInfo:
+    parts = encode(table.take(rows), table.schema)
+    digest = sha256(parts)
+    name = ShardInfo.name(split, number, digest)
+    store.write(name, parts)
+    size = sum(part.nbytes for part in parts)
+    return ShardInfo(file=name, rows=len(rows), bytes=size, sha256=digest)
+
+
+def _current_files(root: str) -> set[str]:
+    """Files of the dataset that is there now; none if there is none or its manifest is damaged."""
+    try:
+        data = open_dataset(root)
+    except CerebroError:
+        return set()
+    return {info.file for split in data.splits for info in data.shards(split)}
+
+
+def _strays(names: list[str], keep: set[str]) -> Iterator[str]:
+    """What killed writers left and what the manifest no longer names; never anything else."""
+    for name in names:
+        if is_temp(name) or (SHARD_FILE.fullmatch(name) and name not in keep):
+            yield name
+
+
+def _remove(store: Store, names: set[str]) -> None:
+    for name in sorted(names):
+        store.remove(name)
+
+
+@contextlib.contextmanager
+def _sole_writer(root: str) -> Iterator[None]:
+    """Hold the directory's lock, which the kernel frees should this process die."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError(
+                f"only one process may write a dataset at a time, but another one is writing "
+                f"{root}. Wait for it or choose another path."
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)

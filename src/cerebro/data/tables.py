@@ -1,0 +1,242 @@
+"""Preparing a dataset from CSV and Parquet files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from cerebro.data.conversion import Cells, cast, check_same, concatenate, to_column
+from cerebro.data.dataset import Dataset
+from cerebro.data.inputs import Input, as_table
+from cerebro.data.publication import Cut, publish
+from cerebro.data.schema import DTYPES
+from cerebro.errors import DataError, UsageError
+from cerebro.types import Split
+
+Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+#: Cells of a CSV file that hold no value. "nan" is a number and stays one.
+_MISSING = ["", "#N/A", "N/A", "NA", "NULL", "n/a", "null"]
+_GROUP_DTYPE = "float32"
+
+
+def from_csv(
+    path: str | os.PathLike[str],
+    source: Source,
+    *,
+    val: Source | None = None,
+    test: Source | None = None,
+    shards: int,
+    validation: float | None = None,
+    seed: int = 0,
+    columns: Mapping[str, str] | None = None,
+    features: Mapping[str, Sequence[str]] | None = None,
+    delimiter: str = ",",
+) -> Dataset:
+    """Prepare a dataset from CSV files whose first line names the columns.
+
+    Numbers and booleans become tensor columns, everything else text; the type of a column is
+    taken from the start of the file. Every number must be there: an empty cell is an error.
+
+    Args:
+        path: Directory of the dataset. One that is there already is replaced in one step.
+        source: A file, or several that follow each other.
+        columns: Types that are not to be guessed: a NumPy dtype's name, "text" or "bytes".
+        features: Groups of number columns to be stacked into one tensor column each, such as
+            `{"x": ["height", "width"]}`; float32 unless `columns` names another dtype for "x".
+        delimiter: The character between cells.
+
+    The other arguments are those of `from_arrays`. Errors name the file and, where it is known,
+    the row.
+    """
+    request = _Request.check(columns, features)
+    if len(delimiter) != 1:
+        raise UsageError(f"delimiter must be one character, but got {delimiter!r}.")
+
+    def read(file: str) -> pa.Table:
+        return _read_csv(file, request, delimiter)
+
+    given = {Split.TRAIN: source, Split.VAL: val, Split.TEST: test}
+    tables = {
+        split: as_table(_read(files, read, request), split=split)
+        for split, files in given.items()
+        if files is not None
+    }
+    return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))
+
+
+def from_parquet(
+    path: str | os.PathLike[str],
+    source: Source,
+    *,
+    val: Source | None = None,
+    test: Source | None = None,
+    shards: int,
+    validation: float | None = None,
+    seed: int = 0,
+    columns: Mapping[str, str] | None = None,
+    features: Mapping[str, Sequence[str]] | None = None,
+) -> Dataset:
+    """Prepare a dataset from Parquet files or directories of them.
+
+    Numbers, booleans and lists of them that all have one length become tensor columns, strings
+    text and binary values bytes columns. `columns` gives dtypes to convert to. All arguments are
+    those of `from_csv`.
+    """
+    request = _Request.check(columns, features)
+    given = {Split.TRAIN: source, Split.VAL: val, Split.TEST: test}
+    tables = {
+        split: as_table(_read(files, _read_parquet, request), split=split)
+        for split, files in given.items()
+        if files is not None
+    }
+    return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Which columns the caller wants, and as what."""
+
+    columns: Mapping[str, str]
+    features: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def check(
+        cls, columns: Mapping[str, str] | None, features: Mapping[str, Sequence[str]] | None
+    ) -> _Request:
+        known = (*DTYPES, "text", "bytes")
+        for name, dtype in (columns or {}).items():
+            if dtype not in known:
+                raise UsageError(
+                    f"unknown type {dtype!r} for column {name!r}. Known: {', '.join(known)}."
+                    + _suggest(str(dtype), known)
+                )
+        groups = {}
+        for name, members in (features or {}).items():
+            if isinstance(members, str) or not members or len(set(members)) < len(members):
+                raise UsageError(
+                    f"features[{name!r}] must be a list of different column names, "
+                    f"but got {members!r}."
+                )
+            groups[name] = tuple(members)
+        return cls(columns or {}, groups)
+
+    @property
+    def members(self) -> set[str]:
+        return {member for members in self.features.values() for member in members}
+
+    def dtype(self, group: str) -> str:
+        return self.columns.get(group, _GROUP_DTYPE)
+
+    def check_names(self, names: Sequence[str], where: str) -> None:
+        """Raise unless a table with these columns has all that were asked for."""
+        for name in names:
+            if names.count(name) > 1 or not name.strip():
+                raise DataError(
+                    f"{where}: every column needs its own name in the first line, but got {name!r}"
+                    f"{' twice' if name.strip() else ''}."
+                )
+        wanted = [*self.members, *(n for n in self.columns if n not in self.features)]
+        for name in wanted:
+            if name not in names:
+                raise DataError(
+                    f"{where} has no column {name!r}. It has: {', '.join(names)}."
+                    + _suggest(name, names)
+                )
+        for name in self.features:
+            if name in names and name not in self.members:
+                raise DataError(
+                    f"{where} already has a column {name!r}: call the feature group otherwise."
+                )
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _read(source: Source, read: Callable[[str], pa.Table], request: _Request) -> dict[str, Input]:
+    """All files' columns, end to end."""
+    files = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not files:
+        raise UsageError("source must name at least one file, but is empty.")
+    pieces: list[dict[str, Cells]] = []
+    for file in [os.fspath(file) for file in files]:
+        if not os.path.exists(file):
+            raise DataError(f"{file} does not exist.")
+        table = read(file)
+        request.check_names(table.schema.names, file)
+        pieces.append(_convert(table, request, file))
+        check_same(pieces[0], pieces[-1], os.fspath(files[0]), file)
+    return {name: concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
+    types = {name: _csv_type(dtype) for name, dtype in request.columns.items()}
+    for group, members in request.features.items():
+        types |= {m: _csv_type(request.dtype(group)) for m in members if m not in types}
+    convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=_MISSING)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
+
+    def read(use_threads: bool) -> pa.Table:
+        options = pyarrow.csv.ReadOptions(use_threads=use_threads)
+        return pyarrow.csv.read_csv(
+            file, read_options=options, parse_options=parse, convert_options=convert
+        )
+
+    try:
+        try:
+            return read(use_threads=True)
+        except pa.ArrowInvalid:
+            # Only the single-threaded reader knows the number of the row it complains about.
+            return read(use_threads=False)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise DataError(
+            f"{file} cannot be read: {error}. If a column's type was guessed wrongly, give it "
+            'with columns={"name": "float32"} (or "text").'
+        ) from error
+
+
+def _csv_type(dtype: str) -> pa.DataType:
+    if dtype in ("text", "bytes"):
+        return pa.large_string() if dtype == "text" else pa.large_binary()
+    if dtype == "float16":
+        return pa.float32()  # the reader has no half precision; narrowed afterwards
+    return pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))
+
+
+def _read_parquet(file: str) -> pa.Table:
+    # Not needed by workers, and a fifth of the time this package takes to import.
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file} cannot be read as Parquet: {error}.") from error
+
+
+def _convert(table: pa.Table, request: _Request, file: str) -> dict[str, Cells]:
+    out: dict[str, Cells] = {}
+    for group, members in request.features.items():
+        dtype = request.dtype(group)
+        stacked = np.empty((table.num_rows, len(members)), dtype)
+        for position, name in enumerate(members):
+            where = f"{file}: column {name!r} (features[{group!r}])"
+            values = to_column(table[name], where)
+            if not isinstance(values, np.ndarray) or values.ndim != 1:
+                raise DataError(f"{where} must hold numbers, but is {table[name].type}.")
+            stacked[:, position] = cast(values, dtype, where)
+        out[group] = stacked
+    for name in table.schema.names:
+        if name not in request.members:
+            where = f"{file}: column {name!r}"
+            values = to_column(table[name], where)
+            out[name] = cast(values, request.columns.get(name), where)
+    return out

@@ -1,0 +1,184 @@
+"""Preparing a dataset from arrays in memory or from a torch Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from cerebro.data.columns import Array
+from cerebro.data.dataset import Dataset
+from cerebro.data.inputs import Input, Table, TensorLike, as_table, as_values, tensor_to_numpy
+from cerebro.data.publication import Cut, publish
+from cerebro.errors import CerebroError, DataError
+from cerebro.types import Split
+
+
+def from_arrays(
+    path: str | os.PathLike[str],
+    train: Mapping[str, Input],
+    val: Mapping[str, Input] | None = None,
+    test: Mapping[str, Input] | None = None,
+    *,
+    shards: int,
+    validation: float | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Prepare a dataset from columns: NumPy arrays, torch tensors, lists, CSR matrices.
+
+    Rows are on axis 0. A list of `str` or `bytes` becomes a text or bytes column, a matrix in
+    SciPy's CSR form a sparse one, everything else a tensor column of the dtype it has. The rows
+    of each split are shuffled with `seed` and dealt out so that shards differ by one row at most.
+
+    Args:
+        path: Directory of the dataset. One that is there already is replaced in one step.
+        train: Columns of the training split.
+        val: Columns of the validation split; or use `validation`.
+        test: Columns of the test split.
+        shards: Number of training shards; the other splits get shards of about that size.
+        validation: Fraction of the training rows to hold out for validation.
+        seed: Decides which rows are held out and which shard each row is in.
+
+    Raises:
+        DataError: The columns cannot be stored or there are fewer rows than shards.
+        UsageError: An argument is out of range.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> from_arrays(folder.name, {"x": np.eye(8), "y": list("abcdefgh")}, shards=2)
+    ... # doctest: +ELLIPSIS
+    Dataset('...', train: 8 rows in 2 shards)
+    >>> folder.cleanup()
+    """
+    given = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
+    tables = {s: as_table(c, split=s) for s, c in given.items() if c is not None}
+    return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))
+
+
+class MapDataset(Protocol):
+    """A map-style `torch.utils.data.Dataset`, or anything like it."""
+
+    def __getitem__(self, index: int, /) -> object: ...
+
+    def __len__(self) -> int: ...
+
+
+def from_torch(
+    path: str | os.PathLike[str],
+    dataset: MapDataset,
+    *,
+    val: MapDataset | None = None,
+    test: MapDataset | None = None,
+    columns: Sequence[str] = ("x", "y"),
+    shards: int,
+    validation: float | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Prepare a dataset from a map-style torch `Dataset`, calling each item once.
+
+    An item is a tuple, whose parts `columns` names, or a dict, whose keys name the columns. Parts
+    are tensors or arrays of one shape, numbers (stored as int64, float64 or bool), `str` or
+    `bytes`. The other arguments are those of `from_arrays`.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> from_torch(folder.name, [(np.ones(3), n) for n in range(5)], shards=2).schema["y"].dtype
+    'int64'
+    >>> folder.cleanup()
+    """
+    given = {Split.TRAIN: dataset, Split.VAL: val, Split.TEST: test}
+    tables = {s: _collect(d, tuple(columns), s) for s, d in given.items() if d is not None}
+    return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))
+
+
+def _collect(dataset: MapDataset, columns: tuple[str, ...], split: str) -> Table:
+    try:
+        rows = len(dataset)
+    except TypeError as error:
+        raise DataError(
+            f"{split} must be a map-style dataset with a length, "
+            f"but {type(dataset).__name__} has none."
+        ) from error
+    parts: dict[str, _Stack] = {}
+    for row in range(rows):
+        item = _item(dataset, row, columns, split)
+        if not parts:
+            parts = {name: _Stack(rows, f"{split} column {name!r}") for name in item}
+        if parts.keys() != item.keys():
+            raise DataError(
+                f"all items of {split} must have the same columns, but item 0 has "
+                f"{list(parts)} and item {row} has {list(item)}."
+            )
+        for name, value in item.items():
+            parts[name].add(row, value)
+    if not rows:
+        raise DataError(f"{split} must have at least one row, but has none.")
+    return as_table({name: stack.values for name, stack in parts.items()}, split=split)
+
+
+def _item(
+    dataset: MapDataset, row: int, columns: tuple[str, ...], split: str
+) -> Mapping[str, object]:
+    try:
+        item = dataset[row]
+    except CerebroError:
+        raise
+    except Exception as error:
+        raise DataError(f"item {row} of {split} could not be read: {error!r}.") from error
+    if isinstance(item, Mapping):
+        return item
+    values = tuple(item) if isinstance(item, tuple | list) else (item,)
+    if len(values) != len(columns):
+        raise DataError(
+            f"columns={columns} must name every part of an item, but item {row} of {split} "
+            f"has {len(values)}. Pass columns=(...) with {len(values)} names."
+        )
+    return dict(zip(columns, values, strict=True))
+
+
+class _Stack:
+    """Rows of one column, gathered into one array (or list, for text) as they come."""
+
+    def __init__(self, rows: int, where: str) -> None:
+        self._rows = rows
+        self._where = where
+        self._array: Array | None = None
+        self._list: list[str | bytes] = []
+
+    @property
+    def values(self) -> Input:
+        return self._list if self._array is None else self._array
+
+    def add(self, row: int, value: object) -> None:
+        if isinstance(value, str | bytes):
+            if self._array is not None:
+                raise DataError(f"{self._where} holds numbers, but item {row} is {value!r}.")
+            self._list.append(value)
+            return
+        array = self._as_array(value, row)
+        if self._array is None and not self._list:
+            self._array = np.empty((self._rows, *array.shape), array.dtype)
+        if self._array is None or self._array.shape[1:] != array.shape:
+            expected = "text" if self._array is None else f"shape {self._array.shape[1:]}"
+            raise DataError(
+                f"all items must be alike, but {self._where} has {expected} at first and "
+                f"shape {array.shape} in item {row}."
+            )
+        if not np.can_cast(array.dtype, self._array.dtype):
+            raise DataError(
+                f"all items must be alike, but {self._where} has dtype {self._array.dtype} at "
+                f"first and {array.dtype} in item {row}."
+            )
+        self._array[row] = array
+
+    def _as_array(self, value: object, row: int) -> Array:
+        where = f"{self._where}, item {row}"
+        if isinstance(value, TensorLike):
+            value = tensor_to_numpy(value, where)
+        rows = as_values(np.asarray(value)[np.newaxis], where=where)
+        if not isinstance(rows, np.ndarray):
+            raise DataError(f"{where} must be a number, an array or text, but is {value!r}.")
+        row_values: Array = rows[0, ...]
+        return row_values

@@ -1,0 +1,230 @@
+"""Experiment: what a user describes. It resolves names and hands over to the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+from cerebro.config.resolve import backend_reference, load_reference
+from cerebro.data import open_dataset
+from cerebro.errors import UsageError
+from cerebro.results import Result
+from cerebro.run.fit import Settings, fit
+from cerebro.run.spec import Checkpointing, RunSpec
+from cerebro.search import Space, make_sampler, parse_space
+from cerebro.storage import layout, open_store
+from cerebro.task import Task
+from cerebro.track.console import console_tracker
+from cerebro.track.files import FileTracker
+from cerebro.track.tensorboard import TensorBoardTracker
+from cerebro.track.tracker import Tracker
+from cerebro.types import Mode, Split
+
+
+class Experiment:
+    """A dataset, a store and workers: the ground on which runs take place.
+
+    Args:
+        params: Locators of raw data; not there yet: prepare data with `cerebro.data` first.
+        name: The run's name: its directory in the store. The same name resumes the same run.
+        data: Directory of a prepared dataset.
+        store: Directory that holds runs.
+        backend: "local" (processes on this machine) or "inline" (this process, for debugging).
+        workers: How many; default one for each `threads_per_worker` cores.
+        threads_per_worker: Fixed for the run, because it decides the last bits of sums.
+        seed: Decides initial weights, batch orders and random search.
+
+    >>> import tempfile, numpy as np, cerebro
+    >>> folder = tempfile.mkdtemp()
+    >>> x = np.random.default_rng(0).normal(size=(64, 2)).astype("float32")
+    >>> _ = cerebro.data.from_arrays(
+    ...     f"{folder}/data", train={"x": x, "y": x.sum(1, keepdims=True)}, shards=2, validation=0.2
+    ... )
+    >>> class Line(cerebro.Task):
+    ...     def model(self, params):
+    ...         import torch
+    ...         return torch.nn.Linear(2, 1)
+    ...     def optimizer(self, model, params):
+    ...         import torch
+    ...         return torch.optim.SGD(model.parameters(), lr=params["lr"])
+    ...     def loss(self, model, batch, params):
+    ...         return ((model(batch["x"]) - batch["y"]) ** 2).mean()
+    >>> exp = Experiment(
+    ...     name="line", data=f"{folder}/data", store=f"{folder}/runs", backend="inline", workers=1
+    ... )
+    >>> result = exp.run_fit(
+    ...     Line(), {"lr": [0.3, 0.0]}, num_epochs=3, batch_size=8, metric="val_loss", mode="min"
+    ... )
+    >>> result.best.params
+    {'lr': 0.3}
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, object] | None = None,
+        *,
+        name: str,
+        data: str | os.PathLike[str],
+        store: str | os.PathLike[str] = "runs",
+        backend: str = "local",
+        workers: int | None = None,
+        threads_per_worker: int = 1,
+        seed: int = 0,
+    ) -> None:
+        if params is not None:
+            raise UsageError(
+                "`params` (locators of raw data) are not supported yet: prepare the data with "
+                "cerebro.data.from_arrays, from_csv, from_parquet or from_torch and pass data=."
+            )
+        _at_least_one("threads_per_worker", threads_per_worker)
+        if workers is not None:
+            _at_least_one("workers", workers)
+        self.name = name
+        self.data = os.path.abspath(data)
+        self.store = open_store(store).child(name)
+        self.backend = load_reference(backend_reference(backend))
+        self.backend_name = backend
+        self.threads_per_worker = threads_per_worker
+        self.workers = workers or max(1, available_cores() // threads_per_worker)
+        self.seed = seed
+
+    def run_fit(
+        self,
+        task: Task | str,
+        space: Mapping[str, object] | Space,
+        *,
+        num_epochs: int,
+        metric: str,
+        mode: str,
+        search: str = "grid",
+        num_trials: int | None = None,
+        batch_size: int | None = None,
+        checkpoint: str = "visit",
+        device: str = "auto",
+        keep_top: int | None = None,
+        progress: bool | None = None,
+        fresh: bool = False,
+        force: bool = False,
+    ) -> Result:
+        """Train every configuration and rank them. A run of this name goes on where it stopped.
+
+        Args:
+            task: The task, or `module:Class` for workers to import.
+            space: Param name -> domain of `cerebro.tune`; a list means choice, a value itself.
+            metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts.
+            mode: "max" or "min".
+            search: "grid" or "random" (which needs `num_trials`).
+            batch_size: Here or in the space.
+            checkpoint: When state becomes durable: "visit", "epoch" or "off" (no resume).
+            device: "auto", "cpu", "cuda", or another torch device (untested).
+            keep_top: At the end keep the checkpoints of so many best trials; default all.
+            progress: Show progress on the terminal; default where there is one.
+            fresh: Move a run of this name aside and start anew.
+            force: Resume although something changed that changes results; the journal records it.
+        """
+        parsed = space if isinstance(space, Space) else parse_space(space)
+        spec = self._spec(
+            parsed,
+            search=search,
+            num_trials=num_trials,
+            num_epochs=num_epochs,
+            batch_size=batch_size,
+            metric=metric,
+            mode=_one_of("mode", mode, Mode),
+            checkpoint=_one_of("checkpoint", checkpoint, Checkpointing),
+        )
+        sampler = make_sampler(search, parsed, seed=self.seed, num_trials=num_trials)
+        settings = Settings(
+            task=task,
+            workers=self.workers,
+            device=device,
+            keep_top=keep_top,
+            fresh=fresh,
+            force=force,
+            threaded=self.backend_name != "inline",
+        )
+        root = self.store.local_path()
+        backend = self.backend(log_dir=os.path.join(root, layout.LOGS))  # type: ignore[operator]
+        fit(
+            spec,
+            settings,
+            store=self.store,
+            backend=backend,
+            sampler=sampler,
+            trackers=_trackers(root, progress),
+        )
+        return Result.open(root, task=task if isinstance(task, Task) else None)
+
+    def _spec(
+        self,
+        space: Space,
+        *,
+        search: str,
+        num_trials: int | None,
+        num_epochs: int,
+        batch_size: int | None,
+        metric: str,
+        mode: Mode,
+        checkpoint: Checkpointing,
+    ) -> RunSpec:
+        _at_least_one("num_epochs", num_epochs)
+        if ("batch_size" in space) == (batch_size is not None):
+            both = "both" if "batch_size" in space else "neither"
+            raise UsageError(
+                f"batch_size must be given in the space or as an argument, but is in {both}."
+            )
+        dataset = open_dataset(self.data)
+        val_shards = len(dataset.shards(Split.VAL)) if Split.VAL in dataset.splits else 0
+        if metric.startswith("val_") and not val_shards:
+            raise UsageError(
+                f"metric {metric!r} needs a validation split, but {self.data} has none. Prepare it "
+                "with validation= or val=, or rank by train_loss."
+            )
+        return RunSpec(
+            name=self.name,
+            data=self.data,
+            data_digest=dataset.digest,
+            train_shards=len(dataset.shards(Split.TRAIN)),
+            val_shards=val_shards,
+            space=space.to_json(),
+            search=search,
+            num_trials=num_trials,
+            epochs=num_epochs,
+            batch_size=batch_size,
+            metric=metric,
+            mode=mode,
+            seed=self.seed,
+            threads_per_worker=self.threads_per_worker,
+            checkpoint=checkpoint,
+        )
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _trackers(root: str, progress: bool | None) -> list[Tracker]:
+    found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root)]
+    if progress or (progress is None and os.isatty(2)):
+        found.append(console_tracker())
+    return found
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise UsageError(f"`{name} >= 1` must hold, but got {name}={value!r}.")
+
+
+_Choice = TypeVar("_Choice", Mode, Checkpointing)
+
+
+def _one_of(name: str, value: str, kind: type[_Choice]) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise UsageError(f"{name} must be one of {known}, but got {value!r}.") from None

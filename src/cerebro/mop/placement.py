@@ -1,0 +1,178 @@
+"""Which ready visit goes to which idle worker: held shard first, then longest remaining first.
+
+Entries are dropped lazily: an entry counts only while its unit still points at it, so serving a
+unit from one queue needs no search in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from cerebro.mop.ladder import Entry, Ladder
+from cerebro.mop.state import UnitState
+
+#: The ready visits on the shards that one set of workers holds: few, so a heap is quickest.
+Home: TypeAlias = list[Entry]
+
+# Arrivals between two cleanings of what is held, beyond the number of live entries.
+_SLACK = 1024
+
+
+class Placement:
+    """Ready units and idle workers.
+
+    A visit whose shard some workers hold waits in the queue of exactly that set of workers, and in
+    one queue of all held visits from which other workers help themselves when they would idle. A
+    visit that nobody holds waits in one queue for everyone.
+
+    >>> from cerebro.mop.visit import Unit
+    >>> placement, unit = Placement(shards=4), UnitState(Unit(0, (0,), 0, 1), 4)
+    >>> placement.join(7, frozenset())
+    >>> placement.push(unit, 2)
+    >>> placement.take(7) is unit, placement.take(7)
+    (True, None)
+    """
+
+    def __init__(self, shards: int) -> None:
+        #: workers without a visit; the latest to become idle is last
+        self.idle: dict[int, None] = {}
+        #: live worker -> train shards it holds
+        self.holds: dict[int, frozenset[int]] = {}
+        self._shards = shards
+        self._arrivals = 0
+        self._cleaning = _SLACK
+        self._free = Ladder()
+        self._held = Ladder()
+        # By shard; the last element, reached with -1, serves visits that have no home.
+        self._homes: list[Home | None] = [None] * (shards + 1)
+        self._holders: list[tuple[int, ...]] = [()] * (shards + 1)
+        self._queues: dict[int, tuple[Home, ...]] = {}
+        self._is_stale = False
+
+    def join(self, worker: int, holds: frozenset[int]) -> None:
+        """Admit a worker, or replace what it holds; making it idle is the caller's."""
+        changed = bool(holds) or bool(self.holds.get(worker))
+        self.holds[worker] = holds
+        self._queues[worker] = ()
+        if changed:
+            self._regroup_if_needed()
+
+    def lose(self, worker: int) -> None:
+        """Forget a worker."""
+        del self._queues[worker]
+        self.idle.pop(worker, None)
+        if self.holds.pop(worker):
+            self._regroup_if_needed()
+
+    def push(self, state: UnitState, shard: int) -> None:
+        """Make a unit's next visit ready, on `shard` of the train split or anywhere (-1)."""
+        if self._is_stale:
+            self._regroup()
+        self._arrivals = arrival = self._arrivals + 1
+        state.shard = shard
+        state.entry = entry = (state.rung(), arrival, state)
+        home = self._homes[shard]
+        if home is None:
+            self._free.push(entry)
+            return
+        heappush(home, entry)
+        self._held.push(entry)
+        if arrival > self._cleaning:
+            self._clean()
+
+    def take(self, worker: int) -> UnitState | None:
+        """The unit this worker should serve next, taken out of the queues."""
+        homes = self._queues[worker]
+        if not homes:
+            return self.take_longest()
+        best = self._free.top()
+        source: Home | None = None
+        for home in homes:
+            while home:
+                entry = home[0]
+                if entry[2].entry is entry:
+                    if best is None or entry < best:
+                        best, source = entry, home
+                    break
+                heappop(home)
+        if source is None or best is None:
+            return (self._held if best is None else self._free).take()
+        heappop(source)
+        state = best[2]
+        state.entry = None
+        return state
+
+    def take_longest(self) -> UnitState | None:
+        """The ready unit with most left to do, taken out of the queues."""
+        held = self._held.top()
+        if held is None:
+            return self._free.take()
+        free = self._free.top()
+        return (self._held if free is None or held < free else self._free).take()
+
+    def choose(self, shard: int) -> int:
+        """The idle worker for a visit: one that holds the shard, else the latest to idle.
+
+        The latest to idle is the one that just worked on this unit, if any: no hop.
+        """
+        idle, holders = self.idle, self._holders[shard]
+        latest = next(reversed(idle))
+        if not holders or shard in self.holds[latest]:
+            return latest
+        if len(holders) <= len(idle):
+            return next((worker for worker in holders if worker in idle), latest)
+        return next((worker for worker in idle if shard in self.holds[worker]), latest)
+
+    def ready(self) -> Iterator[UnitState]:
+        """Every unit that waits for a worker."""
+        for entry in self._free.live() + self._held.live():
+            yield entry[2]
+
+    def _regroup_if_needed(self) -> None:
+        # A thousand workers join before the first unit: group once, when something is ready.
+        self._is_stale = True
+        if self._free.top() or self._held.top():
+            self._regroup()
+
+    def _regroup(self) -> None:
+        """One home per set of holders; what is ready moves to where it belongs now."""
+        self._is_stale = False
+        holders: dict[int, list[int]] = {}
+        for worker, shards in self.holds.items():
+            for shard in shards:
+                holders.setdefault(shard, []).append(worker)
+        homes: dict[tuple[int, ...], Home] = {}
+        for shard in range(self._shards):
+            group = tuple(holders.get(shard, ()))
+            self._holders[shard] = group
+            self._homes[shard] = homes.setdefault(group, []) if group else None
+        queues: dict[int, list[Home]] = {worker: [] for worker in self.holds}
+        for group, home in homes.items():
+            for worker in group:
+                queues[worker].append(home)
+        self._queues = {worker: tuple(mine) for worker, mine in queues.items()}
+        live = sorted(self._free.live() + self._held.live())
+        self._free.clear()
+        self._refill(live)
+
+    def _refill(self, live: list[Entry]) -> None:
+        """Put ready visits where they belong; `live` in order of rung and arrival."""
+        self._held.clear()
+        for entry in live:
+            home = self._homes[entry[2].shard]
+            if home is None:
+                self._free.push(entry)
+            else:
+                heappush(home, entry)
+                self._held.push(entry)
+
+    def _clean(self) -> None:
+        """Drop stale entries of held visits; paid for by as many arrivals."""
+        homes = {id(home): home for home in self._homes if home is not None}.values()
+        for home in homes:
+            home[:] = [entry for entry in home if entry[2].entry is entry]
+            heapify(home)
+        num_live = self._held.clean()
+        self._cleaning = self._arrivals + 2 * num_live + len(homes) + _SLACK

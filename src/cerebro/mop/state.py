@@ -1,0 +1,100 @@
+"""What the planner knows about one unit: one slotted record, none per visit."""
+
+from __future__ import annotations
+
+from math import log2
+
+from cerebro.mop.failures import History
+from cerebro.mop.visit import Unit
+
+# Seconds that a unit of weight counts for until a visit is measured: longer than any real visit,
+# so that every unit is measured early and the longest-first order is then by real costs.
+UNMEASURED_S = 1e12
+# How much of each new measurement goes into a unit's seconds per visit: a slow first visit is
+# forgotten, the difference between fast and slow workers is averaged out.
+_SMOOTHING = 0.125
+_RUNGS_PER_OCTAVE = 32
+
+
+class UnitState:
+    """The progress of one unit.
+
+    >>> state = UnitState(Unit(0, (0,), 0, epochs=2), train_shards=4)
+    >>> state.advance(3.0)
+    >>> state.step, state.done, state.remaining_s()
+    (1, 1, 21.0)
+    """
+
+    __slots__ = (
+        "closed",
+        "durable",
+        "entry",
+        "epoch",
+        "evals",
+        "evals_left",
+        "histories",
+        "id",
+        "left",
+        "shard",
+        "start",
+        "step",
+        "total",
+        "trials",
+        "unit",
+        "visit_s",
+    )
+
+    def __init__(self, unit: Unit, train_shards: int, epoch: int = 0, step: int = 0) -> None:
+        self.unit = unit
+        self.id = unit.id
+        self.trials = unit.trials
+        self.start = unit.start
+        #: epoch now under way; unit.epochs when finished
+        self.epoch = epoch
+        #: train visits done in this epoch
+        self.step = step
+        #: train visits in all epochs: all of them, those not done, those durable
+        self.total = unit.epochs * train_shards
+        self.left = self.total - epoch * train_shards - step
+        self.durable = self.done
+        #: eval visits of this epoch that wait for a worker (last one first), and that are not done
+        self.evals: list[int] = []
+        self.evals_left = 0
+        #: train shard of the visit that is ready; -1 for eval visits, which no worker holds
+        self.shard = -1
+        #: this unit's entry in the ready queues; None when nothing of it is ready
+        self.entry: tuple[int, int, UnitState] | None = None
+        #: failures of visits of the current phase, by step
+        self.histories: dict[int, History] | None = None
+        #: finished, failed or stopped
+        self.closed = epoch >= unit.epochs
+        #: seconds a train visit takes, smoothed; 0.0 until one is measured
+        self.visit_s = 0.0
+
+    @property
+    def done(self) -> int:
+        """Train visits done in all epochs."""
+        return self.total - self.left
+
+    def advance(self, seconds: float) -> None:
+        """Count one more train visit as done."""
+        self.step += 1
+        self.left -= 1
+        self.histories = None
+        known = self.visit_s
+        self.visit_s = known + _SMOOTHING * (seconds - known) if known else seconds
+
+    def remaining_s(self) -> float:
+        """How long the unit will still take: its visits left x what one takes."""
+        visit_s = self.visit_s or self.unit.weight * UNMEASURED_S
+        return (self.left + self.evals_left) * visit_s
+
+    def rung(self) -> int:
+        """The remaining time on a scale of steps of about 2%, lower for longer."""
+        # The tiny addend admits 0, which a clock too coarse for a visit may report.
+        return -int(_RUNGS_PER_OCTAVE * log2(self.remaining_s() + 1e-9))
+
+    def attempt(self, step: int) -> int:
+        """The attempt number of the next start of a visit of the current phase."""
+        history = self.histories.get(step) if self.histories else None
+        return history.attempts if history else 0

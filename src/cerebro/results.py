@@ -1,0 +1,232 @@
+"""Results: a read-only view of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro.errors import UsageError
+from cerebro.run.history import RunHistory, TrialHistory, ranking
+from cerebro.run.recovery import load_history
+from cerebro.run.spec import RunDocument
+from cerebro.storage import LocalStore
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.storage.checkpoint import load as load_checkpoint
+from cerebro.task import Task
+from cerebro.track.board import TrialRow
+from cerebro.track.plain import format_leaderboard
+from cerebro.train.runner import import_task, make_framework
+from cerebro.train.visit import State
+from cerebro.types import Metrics, Mode, Params, TrialStatus, trial_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """One trial of a run. `metrics` are those of its best epoch."""
+
+    id: str
+    number: int
+    params: Params
+    status: TrialStatus
+    metrics: Metrics
+    #: The best epoch, counted from 0; None if none was finished.
+    epoch: int | None
+    error: str | None = None
+    traceback: str | None = field(default=None, repr=False)
+
+
+class Leaderboard(list[dict[str, Any]]):
+    """Rows from best to worst; `pandas.DataFrame(rows)` takes them as they are."""
+
+    def __init__(self, rows: list[dict[str, Any]], text: str) -> None:
+        super().__init__(rows)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
+class Result:
+    """What a run has found so far, read from its directory.
+
+    >>> import cerebro
+    >>> cerebro.Result.open("no/such/run")
+    Traceback (most recent call last):
+    cerebro.errors.UsageError: a run directory must have a run.json, but no/such/run has none.
+    """
+
+    def __init__(
+        self, store: LocalStore, document: RunDocument, history: RunHistory, task: Task | None
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._task = task
+        self.document = document
+        self.metric = history.metric
+        self.mode = history.mode
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], task: Task | None = None) -> Result:
+        """Read a run's directory; a run that is still going on may be read too."""
+        store = LocalStore(path)
+        if not store.exists("run.json"):
+            raise UsageError(
+                f"a run directory must have a run.json, but {os.fspath(path)} has none."
+            )
+        document, history = load_history(store)
+        return cls(store, document, history, task)
+
+    @property
+    def path(self) -> str:
+        """The run's directory."""
+        return self._store.local_path()
+
+    @property
+    def is_finished(self) -> bool:
+        return self._history.is_finished
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Efficiency and where the workers' time went; empty until the run is finished."""
+        return self._history.summary
+
+    @property
+    def trials(self) -> list[TrialResult]:
+        """All trials, by number."""
+        return [self._result(trial) for trial in self._history.trials.values()]
+
+    @property
+    def best(self) -> TrialResult:
+        """The best trial; an error if none has the metric."""
+        ranked = ranking(self._history)
+        best = self._result(ranked[0]) if ranked else None
+        if best is None or best.epoch is None or best.status in _UNRANKED:
+            errors = {t.error for t in self._history.trials.values() if t.error}
+            raise UsageError(
+                f"no trial of {self.path} has finished an epoch with {self.metric}"
+                + (f": {'; '.join(sorted(errors)[:3])}" if errors else ".")
+            )
+        return best
+
+    def leaderboard(self) -> Leaderboard:
+        """Trials from best to worst."""
+        rows = []
+        for rank, trial in enumerate(ranking(self._history), start=1):
+            found = self._result(trial)
+            rows.append(
+                {
+                    "rank": rank,
+                    "trial": found.id,
+                    "status": str(found.status),
+                    **found.metrics,
+                    "epoch": found.epoch,
+                    **{f"params.{name}": value for name, value in found.params.items()},
+                    "error": found.error,
+                }
+            )
+        board = [self._row(trial) for trial in ranking(self._history)]
+        return Leaderboard(rows, format_leaderboard(board, metric=self.metric))
+
+    def history(self, trial: str | int) -> list[dict[str, float]]:
+        """Metrics of each epoch of a trial."""
+        found = self._find(trial)
+        return [{"epoch": n, **epoch.metrics} for n, epoch in enumerate(found.epochs)]
+
+    def load(self, trial: str | int, *, which: str = "best", task: Task | None = None) -> Any:
+        """The trained model of a trial, from its "best" epoch or its "final" state.
+
+        `task` is needed where the class lived in a notebook or a script.
+        """
+        found = self._find(trial)
+        ref = self._checkpoint(found, which)
+        saved = load_checkpoint(self._store, ref, into=bytearray)
+        framework = make_framework(self._task_for(task), device="cpu", threads=1)
+        return framework.load(found.params, State(memoryview(saved.data), saved.meta))
+
+    def digest(self) -> str:
+        """SHA-256 of all that was learnt: equal for two runs that did exactly the same."""
+        body = [
+            [
+                trial.number,
+                dict(trial.params),
+                str(trial.status),
+                [epoch.metrics for epoch in trial.epochs],
+                [[ref.visits, ref.sha256] for ref in trial.checkpoints],
+            ]
+            for trial in self._history.trials.values()
+        ]
+        text = json.dumps(body, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __iter__(self) -> Iterator[TrialResult]:
+        return iter(self.trials)
+
+    def _result(self, trial: TrialHistory) -> TrialResult:
+        best = trial.best_epoch(self.metric, self.mode)
+        return TrialResult(
+            id=trial_id(trial.number),
+            number=trial.number,
+            params=trial.params,
+            status=trial.status,
+            metrics={} if best is None else dict(trial.epochs[best].metrics),
+            epoch=best,
+            error=trial.error,
+            traceback=trial.traceback,
+        )
+
+    def _row(self, trial: TrialHistory) -> TrialRow:
+        found = self._result(trial)
+        return TrialRow(
+            trial=trial.number,
+            params=trial.params,
+            status=trial.status,
+            epochs=len(trial.epochs),
+            metric=found.metrics.get(self.metric),
+            best_epoch=found.epoch,
+            metrics=found.metrics,
+            error=trial.error,
+        )
+
+    def _find(self, trial: str | int) -> TrialHistory:
+        for found in self._history.trials.values():
+            if trial in (found.number, trial_id(found.number)):
+                return found
+        names = ", ".join(trial_id(number) for number in list(self._history.trials)[:20])
+        raise UsageError(f"unknown trial {trial!r}. Known: {names}.")
+
+    def _checkpoint(self, trial: TrialHistory, which: str) -> CheckpointRef:
+        if which not in ("best", "final"):
+            raise UsageError(f"`which` must be 'best' or 'final', but got {which!r}.")
+        best = trial.best_epoch(self.metric, self.mode)
+        if which == "best" and best is not None:
+            visits = trial.epochs[best].visits
+            refs = [ref for ref in trial.checkpoints if ref.visits == visits]
+        else:
+            refs = trial.checkpoints[-1:]
+        if not refs:
+            raise UsageError(
+                f"{trial_id(trial.number)} must have a checkpoint to load, but none was kept "
+                "(checkpoint='off', keep_top, or nothing trained yet)."
+            )
+        return refs[-1]
+
+    def _task_for(self, task: Task | None) -> Task:
+        if task is not None or self._task is not None:
+            return task or self._task  # type: ignore[return-value]
+        name = self.document.task
+        if name.startswith("__main__:"):
+            raise UsageError(
+                f"the run's task {name} lived in a script or notebook: pass it as task=."
+            )
+        return import_task(name)
+
+
+_UNRANKED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
+
+__all__ = ["Leaderboard", "Mode", "Result", "TrialResult"]

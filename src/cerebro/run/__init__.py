@@ -1,0 +1,1 @@
+"""The driver of a run: events to journal to plan to workers."""

@@ -1,0 +1,422 @@
+"""The driver: events from workers to the plan, its instructions to workers, results to disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cerebro import mop
+from cerebro.backend.base import (
+    Backend,
+    Done,
+    Failed,
+    Failure,
+    FailureKind,
+    Joined,
+    Lost,
+    Posted,
+    Setup,
+    Source,
+    StateRef,
+    WorkerInfo,
+)
+from cerebro.errors import CerebroError, CheckpointCorruptError, ShardCorruptError, UsageError
+from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
+from cerebro.run.history import TrialHistory
+from cerebro.run.recovery import OpenRun
+from cerebro.run.reporter import Reporter
+from cerebro.run.signals import interrupted, stop_on_signals
+from cerebro.run.spec import Checkpointing, RunSpec
+from cerebro.run.states import States
+from cerebro.track import records
+from cerebro.track.efficiency import Summary
+from cerebro.train.visit import Sums, VisitCall
+from cerebro.types import Json, Metrics, Params, Split, TrialStatus
+
+#: How long visits in flight may go on after a first Ctrl-C.
+GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _StopRequested:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _GraceOver:
+    pass
+
+
+@dataclass(slots=True)
+class _Live:
+    """What the driver knows of a trial beyond what is durable."""
+
+    params: Params
+    #: Sums of training visits, by visit.
+    train: dict[int, Sums] = field(default_factory=dict)
+    #: Sums of evaluations, by (epoch, validation shard).
+    evals: dict[tuple[int, int], Sums] = field(default_factory=dict)
+    #: Records of visits that wait for the epoch's checkpoint.
+    waiting: list[dict[str, Json]] = field(default_factory=list)
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+class Driver:
+    """Carries one run to its end, or to where it is stopped.
+
+    Args:
+        ready: Called with the first worker's description before anything is trained; it writes
+            run.json of a new run and refuses a resume that would give other results.
+        track: Receives the run's records.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        run: OpenRun,
+        backend: Backend,
+        *,
+        workers: int,
+        threaded: bool,
+        ready: Callable[[WorkerInfo], None],
+        track: Callable[[records.Record], None],
+    ) -> None:
+        self._spec = spec
+        self._run = run
+        self._backend = backend
+        self._workers = workers
+        self._threaded = threaded
+        self._ready = ready
+        lag = None if spec.checkpoint is Checkpointing.OFF else 1
+        self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
+        self._states = States(backend.release)
+        self._trials: dict[int, _Live] = {}
+        self._in_flight: dict[int, tuple[Source, float]] = {}
+        self._committer: Committer | None = None
+        self._commits = 0
+        self._reporter = Reporter(track, workers)
+        self._stopping: int | None = None
+        self._timer: threading.Timer | None = None
+        self._has_probed = bool(run.history.trials)
+        self._handlers: dict[type, Callable[..., None]] = {
+            Joined: self._joined,
+            Done: self._done,
+            Failed: self._failed,
+            Lost: self._lost,
+            Posted: self._posted,
+        }
+
+    def execute(self, setup: Setup) -> Summary:
+        """Run until every trial is finished, stopped or failed."""
+        with stop_on_signals(lambda number: self._backend.post(_StopRequested(number))):
+            try:
+                self._backend.start(setup, self._workers)
+                while not self._is_over():
+                    for event in self._backend.events():
+                        self._handlers[type(event)](event)
+            finally:
+                if self._timer is not None:
+                    self._timer.cancel()
+                if self._committer is not None:
+                    self._committer.close()
+                self._backend.stop()
+        if self._stopping is not None and not self._planner.finished:
+            raise interrupted(
+                self._stopping, "stopped; what was trained is saved, the same command resumes it."
+            )
+        return self._reporter.summary()
+
+    def _is_over(self) -> bool:
+        if self._committer is None or self._commits:
+            return False
+        if self._stopping is not None:
+            return not self._in_flight
+        return self._planner.finished and not self._in_flight
+
+    # Events
+
+    def _joined(self, event: Joined) -> None:
+        if self._committer is None:
+            self._begin(event.info)
+        self._reporter.worker(event.info.worker, alive=True, cause=None)
+        self._act(self._planner.handle(mop.WorkerJoined(event.info.worker)))
+
+    def _begin(self, info: WorkerInfo) -> None:
+        self._ready(info)
+        parents = {
+            trial.number: trial.last_checkpoint.sha256
+            for trial in self._run.history.trials.values()
+            if trial.last_checkpoint is not None
+        }
+        self._committer = Committer(
+            self._run.store,
+            self._run.opened,
+            self._backend.save,
+            self._backend.post,
+            parents,
+            threaded=self._threaded,
+        )
+        for trial in self._run.history.trials.values():
+            self._add(trial)
+
+    def _add(self, trial: TrialHistory) -> None:
+        spec, steps = self._spec, self._spec.train_shards
+        live = self._trials[trial.number] = _Live(trial.params)
+        live.train.update(trial.sums)
+        if trial.status.is_final:
+            return
+        if trial.last_checkpoint is not None:
+            self._states.restore(trial.number, trial.last_checkpoint)
+        unit = mop.Unit(trial.number, (trial.number,), trial.start, spec.epochs)
+        epoch, step = divmod(trial.visits, steps)
+        if step == 0 and epoch > len(trial.epochs):
+            # The epoch's training is durable, its evaluation is not.
+            epoch, step = epoch - 1, steps
+        self._act(self._planner.handle(mop.UnitAdded(unit, epoch, step)))
+        if epoch == spec.epochs:
+            self._end_trial(trial.number, TrialStatus.FINISHED, None)
+
+    def _done(self, event: Done) -> None:
+        now, call = self._reporter.now(), event.call
+        source, started = self._in_flight.pop(event.worker)
+        trial = call.trials[0]
+        live = self._trials[trial]
+        if call.probe:
+            self._check_metric(event.report.metric_names)
+        if event.state is not None:
+            live.train[call.visits - 1] = event.report.sums
+            self._states.replace(trial, event.state)
+            self._states.hold(event.state)
+        else:
+            live.evals[call.epoch, call.step] = event.report.sums
+        self._states.drop(source)
+        live.seconds += event.report.compute_s
+        phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
+        done = mop.VisitDone(
+            call.unit, call.epoch, call.step, phase, call.attempt, event.worker, now - started
+        )
+        instructions = self._planner.handle(done)
+        # The next visit starts before this one is written out.
+        self._submit(instructions)
+        if event.state is not None:
+            self._commit_visit(event, event.state, started, now)
+        self._reporter.finished(event, started, now)
+        self._conclude(instructions)
+
+    def _failed(self, event: Failed) -> None:
+        failure, call = event.failure, event.call
+        source, _ = self._in_flight.pop(event.worker)
+        self._states.drop(source)
+        if failure.kind is FailureKind.FATAL:
+            raise ShardCorruptError(failure.message)
+        if failure.kind is FailureKind.CORRUPT:
+            raise CheckpointCorruptError(failure.message)
+        if call.probe:
+            if failure.kind is FailureKind.USAGE:
+                raise UsageError(failure.message)
+            self._has_probed = False
+        self._trials[call.trials[0]].failure = failure
+        phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
+        diverged = failure.kind is FailureKind.DIVERGED
+        self._act(
+            self._planner.handle(
+                mop.VisitFailed(
+                    *(call.unit, call.epoch, call.step, phase, call.attempt, event.worker),
+                    mop.Cause.DIVERGED if diverged else mop.Cause.ERROR,
+                    failure.message if diverged else failure.signature,
+                )
+            )
+        )
+
+    def _lost(self, event: Lost) -> None:
+        if event.call is not None:
+            source, _ = self._in_flight.pop(event.worker)
+            self._states.drop(source)
+            message = f"worker {event.worker} {event.cause}"
+            self._trials[event.call.trials[0]].failure = Failure(
+                kind=FailureKind.ERROR,
+                message=message,
+                traceback="",
+                signature=message,
+                error="WorkerLost",
+            )
+            if event.call.probe:
+                self._has_probed = False
+        self._reporter.worker(event.worker, alive=False, cause=event.cause)
+        self._act(self._planner.handle(mop.WorkerLost(event.worker)))
+
+    def _posted(self, event: Posted) -> None:
+        payload = event.payload
+        if isinstance(payload, Committed):
+            for commit in payload.commits:
+                self._committed(commit)
+        elif isinstance(payload, CommitFailed):
+            raise payload.error
+        elif isinstance(payload, _StopRequested):
+            self._stopping = payload.number
+            self._planner.handle(mop.Drain())
+            self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(_GraceOver()))
+            self._timer.daemon = True
+            self._timer.start()
+        elif isinstance(payload, _GraceOver) and self._stopping is not None:
+            self._in_flight.clear()
+
+    def _committed(self, commit: Commit) -> None:
+        self._commits -= 1
+        history, superfluous = self._run.history, []
+        for record in commit.records:
+            superfluous += history.apply(record)
+            self._reporter.durable(record, history)
+        if superfluous:
+            self._put(Commit([], remove=superfluous))
+        if commit.visits:
+            if commit.state is not None:
+                self._states.drop(commit.state)
+            self._act(self._planner.handle(mop.Durable(commit.trial, commit.visits)))
+
+    # Instructions
+
+    def _act(self, instructions: list[mop.Instruction]) -> None:
+        self._submit(instructions)
+        self._conclude(instructions)
+
+    def _submit(self, instructions: list[mop.Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, mop.Start):
+                self._start(instruction)
+
+    def _conclude(self, instructions: list[mop.Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, mop.EpochEnded):
+                self._end_epoch(instruction.unit, instruction.epoch)
+            elif isinstance(instruction, mop.UnitFinished):
+                self._end_trial(instruction.unit, TrialStatus.FINISHED, None)
+            elif isinstance(instruction, mop.UnitFailed):
+                status = TrialStatus.DIVERGED if instruction.diverged else TrialStatus.FAILED
+                self._end_trial(instruction.unit, status, instruction.reason)
+
+    def _start(self, start: mop.Start) -> None:
+        spec, visit = self._spec, start.visit
+        params = tuple(self._trials[trial].params for trial in start.trials)
+        is_training = visit.phase is mop.Phase.TRAIN
+        call = VisitCall(
+            unit=visit.unit,
+            trials=start.trials,
+            params=params,
+            seed=spec.seed,
+            epoch=visit.epoch,
+            step=visit.step,
+            steps=spec.train_shards,
+            split=Split.TRAIN if is_training else Split.VAL,
+            shard=visit.shard,
+            attempt=visit.attempt,
+            batch_size=int(str(params[0].get("batch_size", spec.batch_size))),
+            probe=is_training and not self._has_probed,
+        )
+        self._has_probed = True
+        worker, trial = start.workers[0], start.trials[0]
+        source = self._states.source(trial)
+        self._states.hold(source)
+        self._in_flight[worker] = (source, self._reporter.now())
+        self._backend.submit(worker, call, source)
+        self._reporter.started(call, worker)
+
+    def _commit_visit(self, event: Done, state: StateRef, started: float, now: float) -> None:
+        call, trial = event.call, event.call.trials[0]
+        live = self._trials[trial]
+        live.waiting.append(
+            {
+                "type": "visit",
+                "trial": trial,
+                "epoch": call.epoch,
+                "step": call.step,
+                "shard": call.shard,
+                "attempt": call.attempt,
+                "worker": event.worker,
+                "start_s": round(started, 6),
+                "end_s": round(now, 6),
+                "rows": event.report.rows,
+                "sums": {name: list(pair) for name, pair in event.report.sums.items()},
+            }
+        )
+        mode = self._spec.checkpoint
+        is_due = mode is Checkpointing.VISIT or call.step == call.steps - 1
+        if mode is Checkpointing.OFF or not is_due:
+            self._states.drop(state)
+            if mode is Checkpointing.EPOCH:
+                self._act(self._planner.handle(mop.Durable(trial, call.visits)))
+                return
+        waiting, live.waiting = live.waiting, []
+        saved = state if is_due and mode is not Checkpointing.OFF else None
+        self._put(
+            Commit(waiting, trial=trial, visits=call.visits, attempt=call.attempt, state=saved)
+        )
+
+    def _put(self, commit: Commit) -> None:
+        if self._committer is None:
+            raise CerebroError("nothing can be committed before the run begins.")
+        self._commits += 1
+        self._committer.put(commit)
+
+    def _end_epoch(self, trial: int, epoch: int) -> None:
+        spec, live = self._spec, self._trials[trial]
+        first = epoch * spec.train_shards
+        train = [live.train.pop(first + step) for step in range(spec.train_shards)]
+        evals = [live.evals.pop((epoch, shard)) for shard in range(spec.val_shards)]
+        metrics = {**_means("train", train), **_means("val", evals)}
+        seconds, live.seconds = live.seconds, 0.0
+        self._put(
+            Commit(
+                [
+                    {
+                        "type": "epoch",
+                        "trial": trial,
+                        "epoch": epoch,
+                        "metrics": dict(metrics),
+                        "seconds": round(seconds, 6),
+                    }
+                ]
+            )
+        )
+
+    def _end_trial(self, trial: int, status: TrialStatus, reason: str | None) -> None:
+        self._states.forget(trial)
+        failure = None if status is TrialStatus.FINISHED else self._trials[trial].failure
+        error = reason
+        if failure is not None and status is TrialStatus.FAILED:
+            error = failure.message if reason is None else f"{failure.message} ({reason})"
+        elif failure is not None:
+            error = failure.message
+        self._put(
+            Commit(
+                [
+                    {
+                        "type": "trial_end",
+                        "trial": trial,
+                        "status": str(status),
+                        "error": error,
+                        "traceback": failure.traceback if failure is not None else None,
+                    }
+                ]
+            )
+        )
+
+    def _check_metric(self, names: tuple[str, ...]) -> None:
+        known = ["train_loss", *(f"val_{name}" for name in names if self._spec.val_shards)]
+        if self._spec.metric not in known:
+            raise UsageError(
+                f"the metric must be one that this task gives, but got {self._spec.metric!r}. "
+                f"Known: {', '.join(known)}."
+            )
+
+
+def _means(prefix: str, parts: list[Sums]) -> Metrics:
+    """Row-weighted means over shards, added up in shard order."""
+    totals: dict[str, tuple[float, int]] = {}
+    for sums in parts:
+        for name, (total, rows) in sums.items():
+            before = totals.get(name, (0.0, 0))
+            totals[name] = (before[0] + total, before[1] + rows)
+    return {f"{prefix}_{name}": total / rows for name, (total, rows) in totals.items()}

@@ -1,0 +1,192 @@
+"""Train and select: a run from its first trial, or from where it was stopped, to its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import cast
+
+from cerebro.backend.base import Backend, Setup, WorkerInfo
+from cerebro.run.driver import Driver
+from cerebro.run.history import ranking
+from cerebro.run.recovery import OpenRun, open_run
+from cerebro.run.spec import (
+    RunSpec,
+    describe,
+    environment,
+    environment_changes,
+    refuse_changes,
+)
+from cerebro.search import Sampler
+from cerebro.storage import Store, layout
+from cerebro.task import Task
+from cerebro.track import records
+from cerebro.track.efficiency import Summary
+from cerebro.track.tracker import FanOut, Tracker
+from cerebro.types import Json
+
+logger = logging.getLogger("cerebro.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to run it: none of this changes the results."""
+
+    task: Task | str
+    workers: int
+    device: str = "auto"
+    #: Remove the checkpoints of all but so many best trials at the end.
+    keep_top: int | None = None
+    fresh: bool = False
+    force: bool = False
+    #: Write checkpoints on a thread beside the driver's loop.
+    threaded: bool = True
+
+
+def fit(
+    spec: RunSpec,
+    settings: Settings,
+    *,
+    store: Store,
+    backend: Backend,
+    sampler: Sampler,
+    trackers: Sequence[Tracker],
+) -> Summary | None:
+    """Carry a run to its end; None if it was finished already."""
+    with open_run(store, spec, fresh=settings.fresh, force=settings.force) as run:
+        for notice in run.notices:
+            logger.warning("%s", notice)
+        if run.history.is_finished:
+            return None
+        with FanOut(trackers) as fan:
+            return _Fit(spec, settings, run, sampler, fan).execute(backend)
+
+
+class _Fit:
+    """One process's work on a run."""
+
+    def __init__(
+        self, spec: RunSpec, settings: Settings, run: OpenRun, sampler: Sampler, fan: FanOut
+    ) -> None:
+        self._spec = spec
+        self._settings = settings
+        self._run = run
+        self._fan = fan
+        self._proposed = self._propose(sampler)
+
+    def execute(self, backend: Backend) -> Summary:
+        self._introduce()
+        driver = Driver(
+            self._spec,
+            self._run,
+            backend,
+            workers=self._settings.workers,
+            threaded=self._settings.threaded,
+            ready=self._ready,
+            track=self._fan.record,
+        )
+        setup = Setup(
+            task=self._settings.task,
+            data=self._spec.data,
+            store=self._run.store.local_path(),
+            device=self._settings.device,
+            threads=self._spec.threads_per_worker,
+        )
+        summary = driver.execute(setup)
+        self._finish(summary)
+        return summary
+
+    def _propose(self, sampler: Sampler) -> list[dict[str, Json]]:
+        """Journal records of the trials that do not exist yet."""
+        found: list[dict[str, Json]] = []
+        number = len(self._run.history.trials)
+        while (params := sampler.ask(number)) is not None:
+            start = number % self._spec.train_shards
+            found.append({"type": "trial", "trial": number, "params": dict(params), "start": start})
+            number += 1
+        return found
+
+    def _introduce(self) -> None:
+        """Tell the trackers what there is, replaying what earlier processes did."""
+        spec, history = self._spec, self._run.history
+        told: list[records.Record] = [
+            records.RunStarted(
+                run=spec.name,
+                workers=self._settings.workers,
+                trials=len(history.trials) + len(self._proposed),
+                epochs=spec.epochs,
+                train_shards=spec.train_shards,
+                val_shards=spec.val_shards,
+                metric=spec.metric,
+                mode=spec.mode,
+                resumed=self._run.document is not None,
+            )
+        ]
+        for trial in history.trials.values():
+            told.append(records.TrialAdded(trial=trial.number, params=trial.params))
+            for epoch, done in enumerate(trial.epochs):
+                told.append(
+                    records.EpochFinished(
+                        trial=trial.number,
+                        epoch=epoch,
+                        metrics=done.metrics,
+                        seconds=done.seconds,
+                        replayed=True,
+                    )
+                )
+            if trial.status.is_final:
+                told.append(
+                    records.TrialFinished(
+                        trial=trial.number, status=trial.status, error=trial.error, replayed=True
+                    )
+                )
+        for record in self._proposed:
+            params = cast("dict[str, Json]", record["params"])
+            told.append(records.TrialAdded(trial=cast(int, record["trial"]), params=params))
+        self._fan.replay(told)
+
+    def _ready(self, info: WorkerInfo) -> None:
+        """The first worker is there: begin, or refuse to resume on other ground."""
+        run, found = self._run, environment(info.versions, info.device)
+        if run.document is None:
+            run.begin(describe(self._spec, info.task_name, info.task_digest, found))
+        else:
+            changes = environment_changes(run.document.environment, found)
+            if changes and not self._settings.force:
+                refuse_changes(changes, run.store.url)
+            if changes:
+                run.force(changes, replace(run.document, environment=found))
+            if info.task_digest != run.document.task_digest:
+                logger.warning(
+                    "the code of %s has changed since the run began: trials finished before and "
+                    "after the change are not comparable.",
+                    info.task_name,
+                )
+        run.append(
+            {
+                "type": "driver",
+                "number": run.history.drivers,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "workers": self._settings.workers,
+            },
+            *self._proposed,
+        )
+
+    def _finish(self, summary: Summary) -> None:
+        run, keep = self._run, self._settings.keep_top
+        body = cast("dict[str, Json]", asdict(summary))
+        run.append({"type": "done", "summary": body})
+        self._fan.record(records.RunFinished(summary=summary))
+        run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
+        if keep is not None:
+            for trial in ranking(run.history)[keep:]:
+                record: dict[str, Json] = {"type": "dropped", "trial": trial.number}
+                run.opened.append([record])
+                for ref in run.history.apply(record):
+                    run.store.remove(ref.manifest_path)
+                    run.store.remove(ref.data_path)

@@ -1,0 +1,156 @@
+"""Opening a run: lock it, replay its journal, verify its checkpoints, sweep what is left over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cerebro.errors import CheckpointCorruptError, StoreError, UsageError
+from cerebro.run.history import RunHistory, TrialHistory
+from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
+from cerebro.storage import Store, checkpoint, layout
+from cerebro.storage.journal import Journal
+from cerebro.storage.journal import read as read_journal
+from cerebro.storage.lock import RunLock
+from cerebro.types import Json, Mode, trial_id
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A run whose lock this process holds."""
+
+    store: Store
+    #: None until a new run begins.
+    journal: Journal | None
+    history: RunHistory
+    #: None for a new run.
+    document: RunDocument | None
+    #: What was repaired, for people.
+    notices: list[str] = field(default_factory=list)
+
+    def begin(self, document: RunDocument) -> None:
+        """Write run.json of a new run and open its journal."""
+        document.write(self.store)
+        self.document = document
+        self.journal = Journal.open(self.store)
+
+    def append(self, *records: dict[str, Json]) -> None:
+        """Journal records at once and take them into the history."""
+        self.opened.append(records)
+        for record in records:
+            self.history.apply(record)
+
+    def force(self, changes: Mapping[str, tuple[Json, Json]], document: RunDocument) -> None:
+        """Go on with what changed, and record it."""
+        self.append(
+            *(
+                {"type": "forced", "field": k, "old": old, "new": new}
+                for k, (old, new) in changes.items()
+            )
+        )
+        document.write(self.store)
+        self.document = document
+
+    @property
+    def opened(self) -> Journal:
+        if self.journal is None:
+            raise StoreError("the run has not begun: begin() comes first.")
+        return self.journal
+
+
+@contextlib.contextmanager
+def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterator[OpenRun]:
+    """Open or create the run in `store`; a new directory goes again if its run cannot begin."""
+    was_there = store.exists(layout.RUN)
+    if fresh and was_there:
+        _archive(store)
+        was_there = False
+    existed = os.path.isdir(store.local_path())
+    with RunLock(store):
+        try:
+            run = _open(store, spec, force=force)
+            yield run
+        except UsageError:
+            # A run that cannot begin leaves nothing behind.
+            if not existed and not any(trial.visits for trial in run.history.trials.values()):
+                shutil.rmtree(store.local_path(), ignore_errors=True)
+            raise
+        finally:
+            store.close()
+            if not existed and not store.exists(layout.RUN):
+                shutil.rmtree(store.local_path(), ignore_errors=True)
+
+
+def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
+    document = read_document(store)
+    if document is None and store.exists(layout.JOURNAL):
+        # Killed before run.json was there: nothing was trained yet.
+        store.remove(layout.JOURNAL)
+    if document is None:
+        return OpenRun(store, None, RunHistory(spec.train_shards, spec.metric, spec.mode), None)
+    changes = spec_changes(document.spec, spec)
+    if not force or "train_shards" in changes:
+        refuse_changes(changes, store.url)
+    journal = Journal.open(store)
+    history = RunHistory.replay(
+        journal.records, steps=spec.train_shards, metric=spec.metric, mode=spec.mode
+    )
+    run = OpenRun(store, journal, history, document)
+    if journal.repaired:
+        run.notices.append("the last journal record was cut short and has been dropped")
+    if changes:
+        run.force(changes, replace(document, spec=spec.to_json()))
+    if not history.is_finished:
+        _repair(run)
+    return run
+
+
+def _repair(run: OpenRun) -> None:
+    checkpoint.sweep(run.store)
+    for trial in run.history.trials.values():
+        _verify(run, trial)
+        keep = {ref.name for ref in trial.checkpoints}
+        checkpoint.collect(run.store, trial.number, keep)
+
+
+def _verify(run: OpenRun, trial: TrialHistory) -> None:
+    """Go back to the last state before the first damaged checkpoint, if there is one."""
+    good = 0
+    for ref in trial.checkpoints:
+        try:
+            checkpoint.load(run.store, ref, into=bytearray)
+        except CheckpointCorruptError as error:
+            run.notices.append(f"{error} {trial_id(trial.number)} goes back to visit {good}.")
+            break
+        good = ref.visits
+    if good != trial.visits and not trial.is_dropped:
+        run.append({"type": "rollback", "trial": trial.number, "visits": good})
+
+
+def _archive(store: Store) -> None:
+    """Move the run of this name aside; nothing is deleted."""
+    path = store.local_path()
+    with RunLock(store):
+        number = next(n for n in range(1, 10_000) if not os.path.exists(f"{path}.{n}"))
+        try:
+            os.rename(path, f"{path}.{number}")
+        except OSError as error:
+            raise StoreError(f"cannot move {path} aside: {error.strerror}.") from error
+
+
+def load_history(store: Store) -> tuple[RunDocument, RunHistory]:
+    """Read a run without touching it; safe while a driver writes it."""
+    document = read_document(store)
+    if document is None:
+        raise StoreError(f"{store.local_path()} must be a run directory, but has no {layout.RUN}.")
+    spec = document.spec
+    history = RunHistory.replay(
+        read_journal(store).records if store.exists(layout.JOURNAL) else [],
+        steps=int(str(spec["train_shards"])),
+        metric=str(spec["metric"]),
+        mode=Mode(str(spec["mode"])),
+    )
+    return document, history

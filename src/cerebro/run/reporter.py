@@ -1,0 +1,102 @@
+"""Turns what the driver does into records for trackers, and adds up the workers' time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from cerebro.backend.base import Done
+from cerebro.run.history import RunHistory
+from cerebro.track import records
+from cerebro.track.efficiency import Efficiency, Summary
+from cerebro.train.visit import VisitCall
+from cerebro.types import Json
+
+
+class Reporter:
+    """Knows the run's clock, which starts when it is made."""
+
+    def __init__(self, track: Callable[[records.Record], None], workers: int) -> None:
+        self._track = track
+        self._efficiency = Efficiency(workers)
+        self._origin = time.perf_counter()
+        self._lost: set[int] = set()
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._origin
+
+    def summary(self) -> Summary:
+        return self._efficiency.summary()
+
+    def started(self, call: VisitCall, worker: int) -> None:
+        """A visit was handed to a worker."""
+        self._track(
+            records.VisitStarted(
+                trial=call.trials[0],
+                epoch=call.epoch,
+                step=call.step,
+                phase=_phase(call),
+                shard=call.shard,
+                worker=worker,
+                time_s=self.now(),
+            )
+        )
+
+    def finished(self, event: Done, started: float, ended: float) -> None:
+        """A visit was answered."""
+        call, report = event.call, event.report
+        visit = records.VisitFinished(
+            trial=call.trials[0],
+            epoch=call.epoch,
+            step=call.step,
+            phase=_phase(call),
+            shard=call.shard,
+            worker=event.worker,
+            start_s=started,
+            end_s=ended,
+            compute_s=report.compute_s,
+            data_s=report.data_s,
+            hop_s=report.hop_s,
+            rows=report.rows,
+            losses=report.losses,
+            first_step=report.first_step,
+            metrics={name: total / rows for name, (total, rows) in report.sums.items()},
+        )
+        self._efficiency.visit(visit)
+        self._track(visit)
+
+    def worker(self, worker: int, *, alive: bool, cause: str | None) -> None:
+        """A worker joined or was lost. Those of the start count from the first dispatch on."""
+        now = self.now()
+        if not alive or worker in self._lost:
+            self._lost.add(worker)
+            self._efficiency.worker(worker, alive=alive, time_s=now)
+        self._track(records.WorkerChanged(worker=worker, alive=alive, cause=cause, time_s=now))
+
+    def durable(self, record: Mapping[str, Json], history: RunHistory) -> None:
+        """A journal record is durable and part of the history."""
+        if record["type"] not in ("epoch", "trial_end"):
+            return
+        trial = history.trials[cast(int, record["trial"])]
+        if record["type"] == "trial_end":
+            ended = records.TrialFinished(
+                trial=trial.number, status=trial.status, error=trial.error
+            )
+            self._track(ended)
+            return
+        epoch = trial.epochs[-1]
+        self._track(
+            records.EpochFinished(
+                trial=trial.number,
+                epoch=cast(int, record["epoch"]),
+                metrics=epoch.metrics,
+                seconds=epoch.seconds,
+                durable_s=self.now(),
+            )
+        )
+
+
+def _phase(call: VisitCall) -> str:
+    return "train" if call.is_training else "eval"

@@ -1,0 +1,165 @@
+"""What a run is asked to do, and run.json, which remembers it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import cast
+
+from cerebro.errors import ResumeMismatchError, RunCorruptError
+from cerebro.storage import Store, layout
+from cerebro.types import Json, Mode
+
+FORMAT = 1
+
+
+class Checkpointing(enum.StrEnum):
+    """When a trial's state becomes durable."""
+
+    VISIT = "visit"
+    EPOCH = "epoch"
+    #: Never: a run that is stopped starts its unfinished trials over.
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything that decides a run's results, apart from the task's code and the environment."""
+
+    name: str
+    data: str
+    data_digest: str
+    train_shards: int
+    val_shards: int
+    space: Mapping[str, Json]
+    search: str
+    num_trials: int | None
+    epochs: int
+    batch_size: int | None
+    metric: str
+    mode: Mode
+    seed: int
+    threads_per_worker: int
+    checkpoint: Checkpointing = Checkpointing.VISIT
+
+    def to_json(self) -> dict[str, Json]:
+        return cast("dict[str, Json]", asdict(self))
+
+
+#: Fields that may differ when a run is resumed: they do not change its results.
+_FREE = frozenset({"data", "checkpoint", "name"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDocument:
+    """The content of run.json."""
+
+    spec: Mapping[str, Json]
+    task: str
+    task_digest: str
+    environment: Mapping[str, Json]
+    created: str
+
+    def write(self, store: Store) -> None:
+        """Commit it to the run's store."""
+        body: dict[str, Json] = {"format": FORMAT, **cast("dict[str, Json]", asdict(self))}
+        body["digest"] = _digest(body)
+        store.write(layout.RUN, json.dumps(body, indent=1).encode() + b"\n")
+
+
+def describe(
+    spec: RunSpec, task: str, task_digest: str, environment: Mapping[str, Json]
+) -> RunDocument:
+    """The document of a new run."""
+    return RunDocument(
+        spec=spec.to_json(),
+        task=task,
+        task_digest=task_digest,
+        environment=environment,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def read_document(store: Store) -> RunDocument | None:
+    """The run.json of a store; None if there is none, RunCorruptError if it is damaged."""
+    if not store.exists(layout.RUN):
+        return None
+    where = store.local_path(layout.RUN)
+    try:
+        body = json.loads(store.read(layout.RUN))
+        stored = body.pop("digest")
+        found = _digest(body)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise RunCorruptError(
+            f"{where} must describe a run, but does not ({type(error).__name__}: {error})."
+            " Restore it from a copy, or start the run afresh."
+        ) from error
+    if stored != found:
+        raise RunCorruptError(
+            f"{where} is damaged: its digest must be {stored}, but is {found}. Restore it from a "
+            "copy, or start the run afresh."
+        )
+    body.pop("format")
+    return RunDocument(**body)
+
+
+def environment(versions: Mapping[str, str], device: str) -> dict[str, Json]:
+    """What of the machine decides the last bits of a result."""
+    return {
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+        "cerebro": metadata.version("cerebro"),
+        "device": device,
+        **versions,
+    }
+
+
+def spec_changes(old: Mapping[str, Json], new: RunSpec) -> dict[str, tuple[Json, Json]]:
+    """Fields that decide the results and differ: name -> (old, new)."""
+    current = json.loads(json.dumps(new.to_json()))
+    return {
+        key: (old.get(key), value)
+        for key, value in current.items()
+        if key not in _FREE and old.get(key) != value
+    }
+
+
+def environment_changes(
+    old: Mapping[str, Json], new: Mapping[str, Json]
+) -> dict[str, tuple[Json, Json]]:
+    """Versions and device kind that differ; Python's and our own do not decide results."""
+    return {
+        key: (old.get(key), value)
+        for key, value in new.items()
+        if key not in ("python", "cerebro") and old.get(key) != value
+    }
+
+
+def refuse_changes(changes: Mapping[str, tuple[Json, Json]], where: str) -> None:
+    """Raise ResumeMismatchError if there are any."""
+    if not changes:
+        return
+    listed = "; ".join(
+        f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in changes.items()
+    )
+    raise ResumeMismatchError(
+        f"a run is resumed only with what it began with, but of {where} {listed}. Go back to that, "
+        "give the run another name, start it afresh with --fresh (fresh=True), or accept other "
+        "results with --force (force=True)."
+    )
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _digest(body: Mapping[str, object]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

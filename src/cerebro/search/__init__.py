@@ -1,0 +1,35 @@
+"""Search spaces and the samplers that propose params from them."""
+
+from __future__ import annotations
+
+from cerebro.search.domain import (
+    Choice,
+    Constant,
+    Domain,
+    Grid,
+    LogUniform,
+    QLogUniform,
+    QUniform,
+    RandInt,
+    Uniform,
+)
+from cerebro.search.sampler import GridSampler, RandomSampler, Sampler, make_sampler
+from cerebro.search.space import Space, parse_space
+
+__all__ = [
+    "Choice",
+    "Constant",
+    "Domain",
+    "Grid",
+    "GridSampler",
+    "LogUniform",
+    "QLogUniform",
+    "QUniform",
+    "RandInt",
+    "RandomSampler",
+    "Sampler",
+    "Space",
+    "Uniform",
+    "make_sampler",
+    "parse_space",
+]

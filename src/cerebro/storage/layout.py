@@ -1,0 +1,97 @@
+"""Every name inside a run directory.
+
+::
+
+    <store>/<run>/run.json  journal.jsonl  lock  summary.json
+                 /leaderboard.csv  report.html  trace.json
+                 /trials/t0007/params.json  progress.csv
+                 /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
+                 /tensorboard/t0007/…
+"""
+
+from __future__ import annotations
+
+from cerebro.types import trial_id
+
+RUN = "run.json"
+JOURNAL = "journal.jsonl"
+LOCK = "lock"
+LEADERBOARD = "leaderboard.csv"
+REPORT = "report.html"
+TRACE = "trace.json"
+SUMMARY = "summary.json"
+TRIALS = "trials"
+TENSORBOARD = "tensorboard"
+LOGS = "logs"
+
+
+def trial_dir(trial: int) -> str:
+    """The directory of a trial.
+
+    >>> trial_dir(7)
+    'trials/t0007'
+    """
+    return f"{TRIALS}/{trial_id(trial)}"
+
+
+def params(trial: int) -> str:
+    """The file with a trial's hyperparameters.
+
+    >>> params(7)
+    'trials/t0007/params.json'
+    """
+    return f"{trial_dir(trial)}/params.json"
+
+
+def progress(trial: int) -> str:
+    """The table of a trial's metrics, one row an epoch.
+
+    >>> progress(7)
+    'trials/t0007/progress.csv'
+    """
+    return f"{trial_dir(trial)}/progress.csv"
+
+
+def checkpoints(trial: int) -> str:
+    """The directory of a trial's checkpoints.
+
+    >>> checkpoints(7)
+    'trials/t0007/checkpoints'
+    """
+    return f"{trial_dir(trial)}/checkpoints"
+
+
+def checkpoint_name(visits: int, attempt: int) -> str:
+    """The name of a checkpoint, without a suffix, after so many train visits.
+
+    >>> checkpoint_name(12, 0)
+    'v000012-a0'
+    """
+    return f"v{visits:06d}-a{attempt}"
+
+
+def checkpoint_data(trial: int, name: str) -> str:
+    """The tensors of a checkpoint.
+
+    >>> checkpoint_data(7, "v000012-a0")
+    'trials/t0007/checkpoints/v000012-a0.safetensors'
+    """
+    return f"{checkpoints(trial)}/{name}.safetensors"
+
+
+def checkpoint_manifest(trial: int, name: str) -> str:
+    """The manifest of a checkpoint: digest, size, parent, meta.
+
+    >>> checkpoint_manifest(7, "v000012-a0")
+    'trials/t0007/checkpoints/v000012-a0.json'
+    """
+    return f"{checkpoints(trial)}/{name}.json"
+
+
+def tensorboard(trial: int) -> str:
+    """The directory of a trial's TensorBoard event files.
+
+    >>> tensorboard(7)
+    'tensorboard/t0007'
+    """
+    return f"{TENSORBOARD}/{trial_id(trial)}"

@@ -1,0 +1,82 @@
+"""Task: what the user writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from cerebro.types import Params
+
+Batch = dict[str, Any]
+
+
+class Task:
+    """One model family: how to build it, step it and judge it.
+
+    Subclass it and write `model`, `optimizer` and `loss`; the other methods are optional. Every
+    method gets the trial's params. Methods run on workers; the object itself travels there, so keep
+    it small. What it computes must depend on its arguments and on the global random generators of
+    Python, NumPy and PyTorch alone: those are seeded before each visit.
+
+    >>> class Line(Task):
+    ...     def model(self, params):
+    ...         from torch import nn
+    ...         return nn.Linear(1, 1)
+    ...     def optimizer(self, model, params):
+    ...         from torch import optim
+    ...         return optim.SGD(model.parameters(), lr=params["lr"])
+    ...     def loss(self, model, batch, params):
+    ...         return ((model(batch["x"]) - batch["y"]) ** 2).mean()
+    >>> Line().has("metrics")
+    False
+    """
+
+    #: The name of the framework that trains it, or `module:Class` of one.
+    framework: ClassVar[str] = "torch"
+    #: Clip the gradient's total norm to this before each step; params["clip_grad_norm"] wins.
+    clip_grad_norm: float | None = None
+    #: "bf16" or "fp16" to run model and loss under autocast; params["amp"] wins.
+    amp: str | None = None
+    #: When the learning-rate scheduler steps: after each "epoch" or each "batch".
+    scheduler_step: str = "epoch"
+
+    def model(self, params: Params) -> Any:
+        """Build the model (an `nn.Module`)."""
+        raise NotImplementedError(f"{type(self).__name__} must define model(self, params).")
+
+    def optimizer(self, model: Any, params: Params) -> Any:
+        """Build the optimizer, or a pair (optimizer, lr_scheduler)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define optimizer(self, model, params)."
+        )
+
+    def loss(self, model: Any, batch: Batch, params: Params) -> Any:
+        """The mean loss of a batch, a scalar tensor. `batch` maps column names to tensors.
+
+        The tensors of a batch are reused for the next one: clone what you keep.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define loss(self, model, batch, params)."
+        )
+
+    def metrics(self, model: Any, batch: Batch, params: Params) -> dict[str, Any]:
+        """Means over an evaluation batch, by name; weighted by rows over the split."""
+        return {}
+
+    def predict(self, model: Any, batch: Batch, params: Params) -> Any:
+        """What the model says about a batch."""
+        raise NotImplementedError(f"{type(self).__name__} does not define predict.")
+
+    def augment(self, batch: Batch, rng: Any, params: Params) -> Batch:
+        """Change a training batch before its step; `rng` is a seeded `torch.Generator`."""
+        return batch
+
+    def on_epoch_start(self, model: Any, optimizer: Any, params: Params, epoch: int) -> None:
+        """Called on the worker before the first training visit of an epoch (freeze layers here)."""
+
+    def on_epoch_end(self, model: Any, optimizer: Any, params: Params, epoch: int) -> None:
+        """Called on the worker after the last training visit of an epoch."""
+
+    def has(self, method: str) -> bool:
+        """Whether the subclass defines the optional method of this name."""
+        return getattr(type(self), method) is not getattr(Task, method)

@@ -1,0 +1,1 @@
+"""Contract suites and faults for testing what is built on Cerebro."""

@@ -1,0 +1,1 @@
+"""What a run tells the world: records, and the trackers that turn them into files and tables."""

@@ -1,0 +1,210 @@
+"""Where every trial stands, folded from the records: what tables and leaderboards show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cerebro.track.records import (
+    EpochFinished,
+    Record,
+    RunStarted,
+    TrialAdded,
+    TrialFinished,
+    VisitFinished,
+    VisitStarted,
+    WorkerChanged,
+)
+from cerebro.types import Metrics, Mode, Params, TrialStatus
+
+
+@dataclass(slots=True, kw_only=True)
+class TrialRow:
+    """One trial. ``metric`` is its best value over epochs, reached in ``best_epoch``."""
+
+    trial: int
+    params: Params
+    status: TrialStatus = TrialStatus.PENDING
+    epochs: int = 0
+    metric: float | None = None
+    best_epoch: int | None = None
+    metrics: Metrics = field(default_factory=dict)
+    loss: float | None = None
+    error: str | None = None
+    #: worker -> (phase, shard) of the visits in flight
+    visits: dict[int, tuple[str, int]] = field(default_factory=dict)
+    #: visits answered, for the progress bar
+    done: int = 0
+
+
+def ranked(rows: Iterable[TrialRow], mode: Mode) -> list[TrialRow]:
+    """Rows best first: by metric, then trial number; failed ones and those without a value last.
+
+    >>> a = TrialRow(trial=0, params={}, metric=0.5)
+    >>> b = TrialRow(trial=1, params={}, metric=0.9)
+    >>> [row.trial for row in ranked([a, b], Mode.MAX)]
+    [1, 0]
+    """
+    sign = -1.0 if mode == Mode.MAX else 1.0
+
+    def key(row: TrialRow) -> tuple[bool, bool, float, int]:
+        value = math.inf if row.metric is None else sign * row.metric
+        return not has_rank(row), row.metric is None, value, row.trial
+
+    return sorted(rows, key=key)
+
+
+def has_rank(row: TrialRow) -> bool:
+    """Whether the trial takes part in the ranking: it has a value and did not fail.
+
+    >>> has_rank(TrialRow(trial=0, params={}, metric=0.5, status=TrialStatus.DIVERGED))
+    False
+    """
+    return row.metric is not None and row.status not in (TrialStatus.FAILED, TrialStatus.DIVERGED)
+
+
+def is_better(value: float, than: float | None, mode: Mode) -> bool:
+    """Whether a value beats another; NaN and infinities never do.
+
+    >>> is_better(0.9, 0.8, Mode.MAX), is_better(float("nan"), None, Mode.MIN)
+    (True, False)
+    """
+    if not math.isfinite(value):
+        return False
+    if than is None:
+        return True
+    return value > than if mode == Mode.MAX else value < than
+
+
+class Board:
+    """The fold of all records so far.
+
+    >>> board = Board()
+    >>> board.record(RunStarted(run="r", workers=1, trials=1, epochs=2, train_shards=2,
+    ...                         val_shards=0, metric="val_loss", mode=Mode.MIN))
+    >>> board.record(TrialAdded(trial=0, params={"lr": 0.1}))
+    >>> board.record(EpochFinished(trial=0, epoch=0, metrics={"val_loss": 0.3}, seconds=1.0))
+    >>> board.rows[0].metric, board.visits_done, board.visits_total
+    (0.3, 2, 4)
+    """
+
+    def __init__(self) -> None:
+        self.run = RunStarted(
+            run="",
+            workers=0,
+            trials=0,
+            epochs=0,
+            train_shards=0,
+            val_shards=0,
+            metric="",
+            mode=Mode.MAX,
+        )
+        self.rows: dict[int, TrialRow] = {}
+        self.visits_done = 0
+        self.epochs_done = 0
+        self.now_s = 0.0
+        self._first_s: float | None = None
+        self._live_visits = 0
+        self._trial_at: dict[int, int] = {}
+
+    def record(self, record: Record) -> None:
+        """Fold one record in."""
+        match record:
+            case VisitStarted():
+                self._visit_started(record)
+            case VisitFinished():
+                self._visit_finished(record)
+            case EpochFinished():
+                self._epoch_finished(record)
+            case TrialAdded():
+                self.rows[record.trial] = TrialRow(trial=record.trial, params=record.params)
+            case TrialFinished():
+                self._trial_finished(record)
+            case WorkerChanged(alive=False):
+                self._vacate(record.worker)
+            case RunStarted():
+                self.run = record
+
+    @property
+    def visits_total(self) -> int:
+        """Visits of all trials planned."""
+        return max(self.run.trials, len(self.rows)) * self.run.epochs * self._visits_per_epoch
+
+    @property
+    def visits_per_s(self) -> float:
+        """Speed of this process so far."""
+        if self._first_s is None or self.now_s <= self._first_s:
+            return 0.0
+        return self._live_visits / (self.now_s - self._first_s)
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds left at that speed; NaN before the first visit."""
+        speed = self.visits_per_s
+        return (self.visits_total - self.visits_done) / speed if speed else math.nan
+
+    def ranked(self) -> list[TrialRow]:
+        """All trials, best first."""
+        return ranked(self.rows.values(), self.run.mode)
+
+    @property
+    def _visits_per_epoch(self) -> int:
+        return self.run.train_shards + self.run.val_shards
+
+    def _row(self, trial: int) -> TrialRow:
+        row = self.rows.get(trial)
+        if row is None:
+            row = self.rows[trial] = TrialRow(trial=trial, params={})
+        return row
+
+    def _visit_started(self, record: VisitStarted) -> None:
+        # What the worker had in hand before was answered, or failed without a record.
+        self._vacate(record.worker)
+        self._trial_at[record.worker] = record.trial
+        row = self._row(record.trial)
+        row.status = TrialStatus.RUNNING
+        row.visits[record.worker] = (record.phase, record.shard)
+        self.now_s = max(self.now_s, record.time_s)
+        if self._first_s is None:
+            self._first_s = record.time_s
+
+    def _visit_finished(self, record: VisitFinished) -> None:
+        row = self._row(record.trial)
+        row.visits.pop(record.worker, None)
+        self.now_s = max(self.now_s, record.end_s)
+        self._live_visits += 1
+        self._count(row, row.done + 1)
+        if record.phase == "train":
+            loss = record.metrics.get("loss")
+            if loss is None and len(record.losses):
+                loss = float(record.losses[-1])
+            row.loss = row.loss if loss is None else loss
+
+    def _epoch_finished(self, record: EpochFinished) -> None:
+        row = self._row(record.trial)
+        row.status = TrialStatus.RUNNING
+        row.epochs = record.epoch + 1
+        row.metrics = record.metrics
+        row.loss = record.metrics.get("train_loss", row.loss)
+        self.epochs_done += 1
+        self._count(row, row.epochs * self._visits_per_epoch)
+        value = record.metrics.get(self.run.metric)
+        if value is not None and is_better(value, row.metric, self.run.mode):
+            row.metric, row.best_epoch = value, record.epoch
+
+    def _trial_finished(self, record: TrialFinished) -> None:
+        row = self._row(record.trial)
+        row.status, row.error = record.status, record.error
+        row.visits.clear()
+        # A trial that ended early leaves no work behind.
+        self._count(row, self.run.epochs * self._visits_per_epoch)
+
+    def _vacate(self, worker: int) -> None:
+        trial = self._trial_at.pop(worker, None)
+        if trial is not None:
+            self._row(trial).visits.pop(worker, None)
+
+    def _count(self, row: TrialRow, done: int) -> None:
+        self.visits_done += done - row.done
+        row.done = done

@@ -1,0 +1,74 @@
+"""Curves and visits of a run, kept compactly for the trace and the report."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+from cerebro.track.records import EpochFinished, Record, TrialAdded, VisitFinished
+
+#: Visits beyond this are counted, not kept: at 72 bytes each, memory stays below 75 MB.
+VISITS_LIMIT = 1_000_000
+
+
+class Timeline:
+    """Visits as columns."""
+
+    def __init__(self, limit: int = VISITS_LIMIT) -> None:
+        self.trial = array("q")
+        self.epoch = array("q")
+        self.step = array("q")
+        self.shard = array("q")
+        self.worker = array("q")
+        self.is_eval = array("b")
+        self.start_s = array("d")
+        self.end_s = array("d")
+        self.compute_s = array("d")
+        self.left_out = 0
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self.trial)
+
+    def add(self, visit: VisitFinished) -> None:
+        """Keep one visit, or count it when there are too many."""
+        if len(self.trial) >= self._limit:
+            self.left_out += 1
+            return
+        self.trial.append(visit.trial)
+        self.epoch.append(visit.epoch)
+        self.step.append(visit.step)
+        self.shard.append(visit.shard)
+        self.worker.append(visit.worker)
+        self.is_eval.append(visit.phase != "train")
+        self.start_s.append(visit.start_s)
+        self.end_s.append(visit.end_s)
+        self.compute_s.append(visit.compute_s)
+
+
+class History:
+    """Learning curves by trial and metric, and the timeline of this process.
+
+    >>> history = History()
+    >>> history.record(EpochFinished(trial=0, epoch=1, metrics={"loss": 0.5}, seconds=1.0))
+    >>> history.curves[0]["loss"]
+    array('d', [nan, 0.5])
+    """
+
+    def __init__(self) -> None:
+        self.curves: dict[int, dict[str, array[float]]] = {}
+        self.timeline = Timeline()
+
+    def record(self, record: Record) -> None:
+        """Keep what a picture will need."""
+        match record:
+            case VisitFinished():
+                self.timeline.add(record)
+            case TrialAdded():
+                self.curves[record.trial] = {}
+            case EpochFinished():
+                curves = self.curves.setdefault(record.trial, {})
+                for name, value in record.metrics.items():
+                    curve = curves.setdefault(name, array("d"))
+                    curve.extend([math.nan] * (record.epoch + 1 - len(curve)))
+                    curve[record.epoch] = value

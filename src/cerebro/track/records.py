@@ -1,0 +1,138 @@
+"""What a run reports, in the order it happens.
+
+Times ending in ``_s`` are seconds; ``time_s``, ``start_s`` and ``end_s`` count from the start of
+the driver process. ``replayed`` marks what an earlier process of the same run already reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cerebro.track.efficiency import Summary
+from cerebro.types import Metrics, Mode, Params, TrialStatus
+
+Losses: TypeAlias = Sequence[float] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The first record. ``trials`` is how many are planned, or 0 when nobody knows."""
+
+    run: str
+    workers: int
+    trials: int
+    epochs: int
+    train_shards: int
+    val_shards: int
+    metric: str
+    mode: Mode
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAdded:
+    """A trial exists; sent again when a run resumes."""
+
+    trial: int
+    params: Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitStarted:
+    """A visit was handed to a worker."""
+
+    trial: int
+    epoch: int
+    step: int
+    phase: str
+    shard: int
+    worker: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitFinished:
+    """A visit was answered.
+
+    ``losses`` are those of the training steps, ``first_step`` is the trial's global number of the
+    first of them, ``metrics`` are means over the visit weighted by rows.
+
+    >>> v = VisitFinished(trial=0, epoch=0, step=0, phase="train", shard=3, worker=1, start_s=0.0,
+    ...                   end_s=1.0, compute_s=0.9, data_s=0.0, hop_s=0.0, rows=64,
+    ...                   losses=(0.7, 0.6), first_step=0, metrics={"loss": 0.65})
+    >>> v.shard
+    3
+    """
+
+    trial: int
+    epoch: int
+    step: int
+    phase: str
+    shard: int
+    worker: int
+    start_s: float
+    end_s: float
+    compute_s: float
+    data_s: float
+    hop_s: float
+    rows: int
+    losses: Losses = ()
+    first_step: int = 0
+    metrics: Metrics = field(default_factory=dict)
+    checkpoint_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFinished:
+    """All visits of a trial's epoch are done and durable."""
+
+    trial: int
+    epoch: int
+    metrics: Metrics
+    seconds: float
+    durable_s: float = 0.0
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFinished:
+    """A trial reached a final status."""
+
+    trial: int
+    status: TrialStatus
+    error: str | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerChanged:
+    """A worker joined or was lost."""
+
+    worker: int
+    alive: bool
+    cause: str | None
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """The last record."""
+
+    summary: Summary
+
+
+Record: TypeAlias = (
+    RunStarted
+    | TrialAdded
+    | VisitStarted
+    | VisitFinished
+    | EpochFinished
+    | TrialFinished
+    | WorkerChanged
+    | RunFinished
+)

@@ -1,0 +1,111 @@
+"""report.html: the whole run on one self-contained page.
+
+The page is ``report.html`` beside this module; all that is filled in is one JSON block, which the
+page shows as text only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.efficiency import Summary
+from cerebro.track.history import History, Timeline
+from cerebro.types import Json, trial_id
+
+#: The page stays quick up to here; of more visits it shows the last ones and says so.
+VISITS_SHOWN = 200_000
+_PLACE = "__DATA__"
+
+
+def report_data(board: Board, history: History, summary: Summary | None) -> dict[str, Json]:
+    """What the page shows, as JSON: trials best first, curves by metric, visits as columns.
+
+    >>> report_data(Board(), History(), None)["trials"]
+    []
+    """
+    run = board.run
+    rows = board.ranked()
+    names = dict.fromkeys(
+        name for row in rows for name in history.curves.get(row.trial, ()) if name != run.metric
+    )
+    trials: list[Json] = [_trial(row, history) for row in rows]
+    return {
+        "run": run.run,
+        "workers": run.workers,
+        "epochs": run.epochs,
+        "train_shards": run.train_shards,
+        "val_shards": run.val_shards,
+        "metric": run.metric,
+        "mode": str(run.mode),
+        "metrics": [run.metric, *names],
+        "trials": trials,
+        "visits": _visits(history.timeline),
+        "summary": _summary(summary),
+    }
+
+
+def write_report(path: Path, board: Board, history: History, summary: Summary | None) -> None:
+    """Write the page for the run the records told of; ``summary`` is None for one cut short."""
+    data = json.dumps(
+        report_data(board, history, summary), ensure_ascii=False, separators=(",", ":")
+    )
+    page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    # Without "<" nothing in the data can end the script element or open a comment in it.
+    page = page.replace(_PLACE, data.replace("<", "\\u003c"), 1)
+    path.write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+def _trial(row: TrialRow, history: History) -> dict[str, Json]:
+    curves = history.curves.get(row.trial, {})
+    return {
+        "id": trial_id(row.trial),
+        "number": row.trial,
+        "params": {name: _value(value) for name, value in row.params.items()},
+        "status": row.status.value,
+        "error": row.error,
+        "epochs": row.epochs,
+        "ranked": has_rank(row),
+        "best": _number(row.metric),
+        "best_epoch": row.best_epoch,
+        "curves": {name: _numbers(values) for name, values in curves.items()},
+    }
+
+
+def _visits(timeline: Timeline) -> dict[str, Json]:
+    first = max(0, len(timeline) - VISITS_SHOWN)
+    return {
+        "left_out": timeline.left_out + first,
+        "trial": list(timeline.trial[first:]),
+        "epoch": list(timeline.epoch[first:]),
+        "shard": list(timeline.shard[first:]),
+        "worker": list(timeline.worker[first:]),
+        "eval": list(timeline.is_eval[first:]),
+        "start": [round(t, 4) for t in timeline.start_s[first:]],
+        "end": [round(t, 4) for t in timeline.end_s[first:]],
+    }
+
+
+def _summary(summary: Summary | None) -> dict[str, Json] | None:
+    if summary is None:
+        return None
+    return {**asdict(summary), "line": summary.line(), "parts": dict(summary.parts())}
+
+
+def _numbers(values: Iterable[float]) -> list[Json]:
+    return [_number(value) for value in values]
+
+
+def _number(value: float | None) -> float | None:
+    # Six digits are more than a screen shows, and JSON has no NaN.
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _value(value: Json) -> Json:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str) else json.dumps(value)

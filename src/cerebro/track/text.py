@@ -1,0 +1,57 @@
+"""How values look in tables and lines."""
+
+from __future__ import annotations
+
+import math
+
+from cerebro.types import Json, Params
+
+
+def clean(text: str, width: int = 200) -> str:
+    """One line without control characters, at most ``width`` long.
+
+    Names and messages come from users; on a terminal an escape code in them would act.
+
+    >>> clean("a\\x1b[2Jb\\n" + "c" * 300, width=8)
+    'a?[2Jb?…'
+    """
+    shown = "".join(c if c.isprintable() else "?" for c in text[: width + 1])
+    return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def show(value: Json) -> str:
+    """A value in few characters; numbers to four digits.
+
+    >>> show(0.00123456), show(128), show(None), show("relu")
+    ('0.001235', '128', '-', 'relu')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(str(value), 40)
+
+
+def show_params(params: Params) -> str:
+    """Params on one line.
+
+    >>> show_params({"lr": 0.01, "batch_size": 32})
+    'lr=0.01 batch_size=32'
+    """
+    return " ".join(f"{clean(name, 40)}={show(value)}" for name, value in params.items())
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration.
+
+    >>> show_seconds(7.3), show_seconds(140), show_seconds(7500), show_seconds(float("nan"))
+    ('7 s', '2 min 20 s', '2 h 05 min', '-')
+    """
+    if not math.isfinite(seconds):
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

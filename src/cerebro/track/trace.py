@@ -1,0 +1,47 @@
+"""trace.json: the run in the Chrome trace event format, as Perfetto opens it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from cerebro.track.history import Timeline
+from cerebro.types import trial_id
+
+
+def trace_events(timeline: Timeline, run: str) -> Iterator[str]:
+    """One JSON object a line: names of the lanes first, then one slice per visit.
+
+    >>> for line in trace_events(Timeline(), "demo"): print(line)
+    {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "demo"}}
+    """
+    yield json.dumps({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": run}})
+    for worker in sorted(set(timeline.worker)):
+        name = {"name": f"worker {worker}"}
+        yield json.dumps({"ph": "M", "pid": 0, "tid": worker, "name": "thread_name", "args": name})
+        order = {"sort_index": worker}
+        yield json.dumps(
+            {"ph": "M", "pid": 0, "tid": worker, "name": "thread_sort_index", "args": order}
+        )
+    t = timeline
+    columns = (t.trial, t.epoch, t.shard, t.worker, t.is_eval, t.start_s, t.end_s, t.compute_s)
+    # Formatted by hand: all values are numbers, and there may be a million of them.
+    for trial, epoch, shard, worker, is_eval, start, end, compute in zip(*columns, strict=True):
+        phase = "eval" if is_eval else "train"
+        yield (
+            f'{{"ph":"X","pid":0,"tid":{worker},"ts":{start * 1e6:.1f},'
+            f'"dur":{(end - start) * 1e6:.1f},"cat":"{phase}","name":"{trial_id(trial)}",'
+            f'"args":{{"trial":{trial},"epoch":{epoch},"shard":{shard},"phase":"{phase}",'
+            f'"compute_ms":{compute * 1e3:.3f}}}}}'
+        )
+
+
+def write_trace(path: Path, timeline: Timeline, run: str) -> None:
+    """Write the trace; visits left out for their number are counted in ``otherData``."""
+    other = json.dumps({"run": run, "visits_left_out": timeline.left_out})
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f'{{"displayTimeUnit": "ms", "otherData": {other}, "traceEvents": [\n')
+        for number, line in enumerate(trace_events(timeline, run)):
+            file.write(line if number == 0 else ",\n" + line)
+        file.write("\n]}\n")

@@ -1,0 +1,1 @@
+"""One visit on a worker: the loop, and state to and from named arrays."""

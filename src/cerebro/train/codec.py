@@ -1,0 +1,58 @@
+"""Plain values to JSON and back, exactly: tuples, counters and infinities survive."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from cerebro.errors import UsageError
+from cerebro.types import Json
+
+_TAG = "~"
+
+
+def encode(value: object, where: str) -> Json:
+    """Turn `value` into JSON from which `decode` gives back an equal value of the same type.
+
+    >>> decode(encode({"betas": (0.9, 0.999), 3: float("inf")}, "example"))
+    {'betas': (0.9, 0.999), 3: inf}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_TAG: "float", "v": repr(value)}
+    if isinstance(value, list):
+        return [encode(item, where) for item in value]
+    if isinstance(value, tuple):
+        return {_TAG: "tuple", "v": [encode(item, where) for item in value]}
+    if isinstance(value, Mapping):
+        if not isinstance(value, Counter) and all(
+            isinstance(key, str) and key != _TAG for key in value
+        ):
+            return {str(key): encode(item, where) for key, item in value.items()}
+        kind = "counter" if isinstance(value, Counter) else "dict"
+        pairs: list[Json] = [[encode(k, where), encode(v, where)] for k, v in value.items()]
+        return {_TAG: kind, "v": pairs}
+    raise UsageError(
+        f"{where} must hold numbers, text, lists, tuples and dicts alone to travel with "
+        f"the trial, but has a {type(value).__name__}: {value!r:.80}."
+    )
+
+
+def decode(value: Json) -> object:
+    """The inverse of `encode`."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind, inner = value.get(_TAG), value.get("v")
+    if kind is None:
+        return {key: decode(item) for key, item in value.items()}
+    if kind == "float":
+        return float(str(inner))
+    items = inner if isinstance(inner, list) else []
+    if kind == "tuple":
+        return tuple(decode(item) for item in items)
+    pairs = {decode(pair[0]): decode(pair[1]) for pair in items if isinstance(pair, list)}
+    return Counter(pairs) if kind == "counter" else pairs

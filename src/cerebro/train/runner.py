@@ -1,0 +1,137 @@
+"""Runs the visits of one worker: opens shards, loads checkpoints, calls the framework."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from cerebro.data import Shard, open_dataset
+from cerebro.errors import MissingDependencyError, UsageError
+from cerebro.task import Task
+from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
+from cerebro.types import ParamDict, Split
+
+#: Name -> module:Class and what to install.
+FRAMEWORKS: Mapping[str, tuple[str, str]] = {
+    "torch": ("cerebro.train.torch:TorchFramework", "pip install 'cerebro[torch]'"),
+}
+
+
+class VisitRunner:
+    """One worker's dataset, task and framework.
+
+    The worker keeps the shards it has opened: their pages are the operating system's, shared by all
+    workers of the host.
+    """
+
+    def __init__(
+        self,
+        task: Task | str,
+        data: str,
+        *,
+        device: str = "auto",
+        threads: int = 1,
+        worker: int = 0,
+    ) -> None:
+        self.dataset = open_dataset(data)
+        self.task = import_task(task) if isinstance(task, str) else task
+        self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
+        self._shards: dict[tuple[Split, int], Shard] = {}
+
+    def run(
+        self, call: VisitCall, state: State | None, allocate: Allocate
+    ) -> tuple[State | None, VisitReport]:
+        """Run a visit. The state is None after an evaluation."""
+        call = replace(call, params=tuple(ParamDict(params) for params in call.params))
+        began = time.perf_counter()
+        shard = self._shard(call.split, call.shard)
+        opened_s = time.perf_counter() - began
+        if not call.is_training:
+            if state is None:
+                raise UsageError("an evaluation must have a state to evaluate, but got none.")
+            report = self.framework.evaluate(call, shard, state)
+            return None, replace(report, data_s=report.data_s + opened_s)
+        names = self.framework.metric_names(call, shard) if call.probe else ()
+        after, report = self.framework.train(call, shard, state, allocate)
+        return after, replace(report, data_s=report.data_s + opened_s, metric_names=names)
+
+    def _shard(self, split: Split, index: int) -> Shard:
+        shard = self._shards.get((split, index))
+        if shard is None:
+            shard = self.dataset.open_shard(split, index)
+            self._shards[split, index] = shard
+        return shard
+
+
+def make_framework(task: Task, *, device: str, threads: int, worker: int = 0) -> Framework:
+    """The framework that `task` names, ready on its device."""
+    reference, hint = FRAMEWORKS.get(task.framework, (task.framework, ""))
+    module, _, name = reference.partition(":")
+    if not name:
+        raise UsageError(
+            f"unknown framework {task.framework!r}. Known: {', '.join(sorted(FRAMEWORKS))}; "
+            f"or name one as module:Class."
+        )
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"framework {task.framework!r} cannot be imported ({error}). {hint}"
+        ) from error
+    return cast(Framework, factory(task, device=device, threads=threads, worker=worker))
+
+
+def import_task(reference: str) -> Task:
+    """The task named by `module:Class` or `path/file.py:Class`."""
+    where, _, name = reference.rpartition(":")
+    if not where or not name:
+        raise UsageError(f"a task must be named as module:Class, but got {reference!r}.")
+    try:
+        module = (
+            _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        )
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"the task {reference!r} cannot be imported: {type(error).__name__}: {error}."
+        ) from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not issubclass(found, Task):
+        raise UsageError(
+            f"{reference!r} must name a subclass of cerebro.Task, but {where} has "
+            f"{'no ' + name if found is None else type(found).__name__ + ' ' + name}."
+        )
+    return found()
+
+
+def _import_file(path: Path) -> object:
+    if not path.is_file():
+        raise UsageError(f"the task's file must exist, but there is no {path}.")
+    name = f"cerebro_task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} cannot be imported as Python.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def describe_task(task: Task) -> tuple[str, str]:
+    """`module:Class` and the SHA-256 of the class's source ("" where it cannot be read)."""
+    cls = type(task)
+    try:
+        digest = hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()
+    except (OSError, TypeError):
+        digest = ""
+    return f"{cls.__module__}:{cls.__qualname__}", digest

@@ -1,0 +1,276 @@
+"""PyTorch: one visit of one trial, trained, evaluated or loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from cerebro.data import Shard
+from cerebro.errors import TrialError, UsageError
+from cerebro.storage.tensors import Layout
+from cerebro.task import Task
+from cerebro.train.seeds import derive_seed, seed_host
+from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_state import Components, copy_state
+from cerebro.train.visit import Allocate, Diverged, State, Sums, VisitCall, VisitReport
+from cerebro.types import Json, Params
+
+_AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class TorchFramework:
+    """Trains a `Task` with PyTorch on one device."""
+
+    def __init__(self, task: Task, *, device: str = "auto", threads: int = 1, worker: int = 0):
+        torch.set_num_threads(threads)
+        self.task = task
+        self._device = _pick_device(device, worker)
+        self.device = self._device.type
+        self._batches = TorchBatches(self._device)
+
+    def versions(self) -> dict[str, str]:
+        return {"torch": torch.__version__}
+
+    def train(
+        self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
+    ) -> tuple[State, VisitReport]:
+        began = time.perf_counter()
+        params = call.params[0]
+        parts = self._build(call.seed, call.trials[0], params)
+        bound: tuple[Layout, memoryview] | None = None
+        steps, epoch_loss, epoch_rows = 0, 0.0, 0
+        if state is not None:
+            bound = copy_state(state, allocate)
+            parts.bind(*bound, state.meta)
+            steps = cast(int, state.meta["steps"])
+            if call.step > 0:
+                epoch_loss, epoch_rows = cast("tuple[float, int]", state.meta["epoch_loss"])
+        seed_everything(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
+        if call.step == 0:
+            self.task.on_epoch_start(parts.model, parts.optimizer, params, call.epoch)
+        parts.model.train()
+        ordered = time.perf_counter()
+        batches = self._batches.shuffled(shard, call)
+        started = time.perf_counter()
+        losses, sizes = self._loop(parts, batches, call)
+        ended = time.perf_counter()
+        total, rows = _weigh(losses, sizes), sum(sizes)
+        epoch_loss, epoch_rows = epoch_loss + total, epoch_rows + rows
+        if call.step == call.steps - 1:
+            self._end_epoch(parts, params, call.epoch, epoch_loss / epoch_rows)
+        _require_finite(parts)
+        buffer = parts.save(allocate, bound)
+        meta: dict[str, Json] = {
+            **parts.meta(),
+            "steps": steps + len(losses),
+            "epoch_loss": [epoch_loss, epoch_rows],
+        }
+        finished = time.perf_counter()
+        report = VisitReport(
+            rows=rows,
+            sums={"loss": (total, rows)},
+            losses=tuple(losses),
+            first_step=steps,
+            compute_s=ended - started,
+            data_s=started - ordered,
+            hop_s=(ordered - began) + (finished - ended),
+        )
+        return State(buffer, meta), report
+
+    def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
+        began = time.perf_counter()
+        params = call.params[0]
+        parts = self._build(call.seed, call.trials[0], params)
+        parts.bind(Layout.parse(state.buffer), state.buffer, state.meta)
+        seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
+        started = time.perf_counter()
+        sums = self._score(parts.model, shard, call, params)
+        ended = time.perf_counter()
+        return VisitReport(
+            rows=shard.rows, sums=sums, compute_s=ended - started, hop_s=started - began
+        )
+
+    def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
+        params = call.params[0]
+        model = self._model(call.seed, call.trials[0], params).eval()
+        batch, _ = next(self._batches.in_order(shard, min(call.batch_size, shard.rows)))
+        with torch.no_grad():
+            return ("loss", *self.task.metrics(model, batch, params))
+
+    def load(self, params: Params, state: State) -> nn.Module:
+        parts = self._build(0, 0, params)
+        layout = Layout.parse(state.buffer)
+        own = memoryview(bytearray(state.buffer[: layout.total_bytes]))
+        parts.bind(layout, own, state.meta)
+        return parts.model.eval()
+
+    def _model(self, seed: int, trial: int, params: Params) -> nn.Module:
+        seed_everything(derive_seed("model", seed, trial))
+        model = self.task.model(params)
+        if not isinstance(model, nn.Module):
+            raise UsageError(
+                f"{type(self.task).__name__}.model must return an nn.Module, but returned a "
+                f"{type(model).__name__}."
+            )
+        return model if self.device == "cpu" else model.to(self._device)
+
+    def _build(self, seed: int, trial: int, params: Params) -> Components:
+        model = self._model(seed, trial, params)
+        made = self.task.optimizer(model, params)
+        optimizer, scheduler = made if isinstance(made, tuple) else (made, None)
+        scaler = None
+        if self.device == "cuda" and _amp_of(self.task, params) == "fp16":
+            scaler = torch.amp.GradScaler("cuda")
+        return Components(model, optimizer, scheduler, scaler)
+
+    def _loop(
+        self, parts: Components, batches: Iterator[tuple[dict[str, Any], int]], call: VisitCall
+    ) -> tuple[list[float], list[int]]:
+        task, params = self.task, call.params[0]
+        step = _Step(parts, _clip_of(task, params))
+        each_batch = parts.scheduler if task.scheduler_step == "batch" else None
+        augment = task.augment if task.has("augment") else None
+        rng = self._generator(call) if augment else None
+        autocast = self._autocast(params)
+        on_cpu = self.device == "cpu"
+        losses: list[Any] = []
+        sizes: list[int] = []
+        for batch, rows in batches:
+            if augment is not None:
+                batch = augment(batch, rng, params)
+            if autocast is None:
+                loss = task.loss(parts.model, batch, params)
+            else:
+                with autocast:
+                    loss = task.loss(parts.model, batch, params)
+            if on_cpu:
+                value = _scalar(loss)
+                if not math.isfinite(value):
+                    raise Diverged(f"loss is {value} at step {len(losses)} of the visit")
+                losses.append(value)
+            else:
+                losses.append(loss.detach())
+            sizes.append(rows)
+            step(loss)
+            if each_batch is not None:
+                each_batch.step()
+        if not on_cpu:
+            losses = [float(v) for v in torch.stack(losses).float().cpu().tolist()]
+            if not all(map(math.isfinite, losses)):
+                raise Diverged("loss is not finite")
+        return losses, sizes
+
+    def _end_epoch(self, parts: Components, params: Params, epoch: int, loss: float) -> None:
+        if parts.scheduler is not None and self.task.scheduler_step == "epoch":
+            if isinstance(parts.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                parts.scheduler.step(loss)
+            else:
+                parts.scheduler.step()
+        self.task.on_epoch_end(parts.model, parts.optimizer, params, epoch)
+
+    def _score(self, model: nn.Module, shard: Shard, call: VisitCall, params: Params) -> Sums:
+        model.eval()
+        totals: dict[str, float] = {}
+        autocast = self._autocast(params) or contextlib.nullcontext()
+        with torch.no_grad(), autocast:
+            for batch, rows in self._batches.in_order(shard, max(call.batch_size, 256)):
+                values = {"loss": self.task.loss(model, batch, params)}
+                values.update(self.task.metrics(model, batch, params))
+                for name, value in values.items():
+                    totals[name] = totals.get(name, 0.0) + _scalar(value, name) * rows
+        for name, total in totals.items():
+            if not math.isfinite(total):
+                raise Diverged(f"val_{name} is {total / shard.rows}")
+        return {name: (total, shard.rows) for name, total in totals.items()}
+
+    def _autocast(self, params: Params) -> contextlib.AbstractContextManager[Any] | None:
+        amp = _amp_of(self.task, params)
+        if amp is None:
+            return None
+        if amp not in _AMP:
+            raise UsageError(f"amp must be one of {', '.join(_AMP)}, but got {amp!r}.")
+        return torch.autocast(self.device, dtype=_AMP[amp])
+
+    def _generator(self, call: VisitCall) -> torch.Generator:
+        generator = torch.Generator(device=self._device)
+        seed = derive_seed("augment", call.seed, call.trials[0], call.epoch, call.shard)
+        return generator.manual_seed(seed)
+
+
+class _Step:
+    """Backward and update of one batch, with clipping and loss scaling where asked for."""
+
+    def __init__(self, parts: Components, clip: float | None) -> None:
+        self._optimizer = parts.optimizer
+        self._scaler = parts.scaler
+        self._clip = clip
+        self._params = [p for group in parts.optimizer.param_groups for p in group["params"]]
+
+    def __call__(self, loss: torch.Tensor) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self._scaler.scale(loss).backward()
+            self._scaler.unscale_(self._optimizer)
+        if self._clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._params, self._clip)
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and PyTorch."""
+    seed_host(seed)
+    torch.manual_seed(seed)
+
+
+def _pick_device(device: str, worker: int) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+        if chosen.type == "cuda" and chosen.index is None:
+            chosen = torch.device("cuda", worker % max(1, torch.cuda.device_count()))
+        if chosen.type != "cpu":
+            torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"device must name a device of this machine, but {device!r}: {error}"
+        ) from error
+    return chosen
+
+
+def _require_finite(parts: Components) -> None:
+    for name, tensor in parts.model_tensors():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise Diverged(f"{name} is not finite after the visit")
+
+
+def _weigh(values: list[float], sizes: list[int]) -> float:
+    return math.fsum(value * rows for value, rows in zip(values, sizes, strict=True))
+
+
+def _scalar(value: Any, name: str = "loss") -> float:
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    if value.numel() != 1:
+        raise TrialError(f"{name} must be one number, but has the shape {list(value.shape)}.")
+    return float(value.item())
+
+
+def _amp_of(task: Task, params: Params) -> Any:
+    return params.get("amp", task.amp)
+
+
+def _clip_of(task: Task, params: Params) -> Any:
+    return params.get("clip_grad_norm", task.clip_grad_norm)

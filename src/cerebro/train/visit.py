@@ -1,0 +1,108 @@
+"""What goes to a worker and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cerebro.data import Shard
+from cerebro.types import Json, Params, Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitCall:
+    """One visit of one unit. `trials` and `params` run in parallel: one entry a member."""
+
+    unit: int
+    trials: tuple[int, ...]
+    params: tuple[Params, ...]
+    seed: int
+    epoch: int
+    step: int
+    #: Training visits in an epoch; this visit ends it when `step == steps - 1`.
+    steps: int
+    split: Split
+    shard: int
+    attempt: int
+    batch_size: int
+    #: Also report which metrics an evaluation would give, before training.
+    probe: bool = False
+
+    @property
+    def is_training(self) -> bool:
+        return self.split is Split.TRAIN
+
+    @property
+    def visits(self) -> int:
+        """Training visits of the unit that are done once this one is."""
+        return self.epoch * self.steps + self.step + 1
+
+
+#: Row-weighted sums: name -> (sum over rows, rows). Adding them over shards keeps means exact.
+Sums = dict[str, tuple[float, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitReport:
+    """What a worker says about a finished visit."""
+
+    rows: int
+    sums: Sums
+    #: Loss of each training step, in order.
+    losses: tuple[float, ...] = ()
+    #: Number of the first of these steps, counted over the trial's life.
+    first_step: int = 0
+    #: In the training or evaluation loop.
+    compute_s: float = 0.0
+    #: Opening, checking and ordering the shard.
+    data_s: float = 0.0
+    #: Building the model, taking over and giving back the state.
+    hop_s: float = 0.0
+    #: Names of the metrics an evaluation gives, when the call asked for a probe.
+    metric_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A trial's state: named tensors laid out in one buffer, and the rest as JSON.
+
+    The buffer holds exactly the bytes of a safetensors file, so that a checkpoint is a plain write.
+    """
+
+    buffer: memoryview
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+
+#: Gives a writable, page-aligned buffer of so many bytes that outlives the visit.
+Allocate = Callable[[int], memoryview]
+
+
+class Diverged(Exception):
+    """The loss, a metric or the state is not finite any more."""
+
+
+class Framework(Protocol):
+    """Trains and evaluates; knows nothing of workers, stores or plans.
+
+    `train` must leave the incoming state's buffer untouched: it is what a failed visit goes back
+    to, and other workers may be reading it. It raises `Diverged` rather than return a state that
+    is not finite.
+    """
+
+    #: The kind of device used, e.g. "cpu" or "cuda".
+    device: str
+
+    def versions(self) -> dict[str, str]: ...
+
+    def train(
+        self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
+    ) -> tuple[State, VisitReport]: ...
+
+    def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport: ...
+
+    def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]: ...
+
+    def load(self, params: Params, state: State) -> object:
+        """A model ready for use, with the state's weights."""
+        ...

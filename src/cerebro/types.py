@@ -1,0 +1,69 @@
+"""Names and small values shared by every layer."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from cerebro.errors import UnknownParamError
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Params: TypeAlias = Mapping[str, "Json"]
+Metrics: TypeAlias = dict[str, float]
+
+
+class ParamDict(dict[str, "Json"]):
+    """A trial's params; asking for one that is not there says which are.
+
+    >>> ParamDict(lr=0.1)["momentum"]
+    Traceback (most recent call last):
+    cerebro.errors.UnknownParamError: the task asks for params['momentum'], but the trial has: lr. \
+Add it to the space.
+    """
+
+    def __missing__(self, key: str) -> Json:
+        known = ", ".join(sorted(self)) or "none"
+        raise UnknownParamError(
+            f"the task asks for params[{key!r}], but the trial has: {known}. Add it to the space."
+        )
+
+
+class Split(enum.StrEnum):
+    """A named part of a dataset."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+    PREDICT = "predict"
+
+
+class Mode(enum.StrEnum):
+    """Whether the larger or the smaller metric is better."""
+
+    MAX = "max"
+    MIN = "min"
+
+
+class TrialStatus(enum.StrEnum):
+    """Where a trial stands; the last four are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    DIVERGED = "diverged"
+    STOPPED = "stopped"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (TrialStatus.PENDING, TrialStatus.RUNNING)
+
+
+def trial_id(number: int) -> str:
+    """The name of a trial in files and tables.
+
+    >>> trial_id(7)
+    't0007'
+    """
+    return f"t{number:04d}"

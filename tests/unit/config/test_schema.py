@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro.config.schema import ExperimentConfig, load_experiment
+from cerebro.errors import ConfigError
+from cerebro.search.domain import Choice, Constant, LogUniform
+from cerebro.types import Mode
+
+FULL = """\
+name: digits
+task: tasks.py:Digits
+data: data/digits
+store: runs
+backend: local
+workers: 2
+threads_per_worker: 1
+seed: 0
+epochs: 5
+batch_size: 32
+search: random
+num_trials: 20
+metric: val_accuracy
+mode: max
+checkpoint: off
+device: cpu
+space:
+  lr: [0.1, 0.01]
+  width: {choice: [32, 64]}
+  wd: {loguniform: [1e-6, 1e-2]}
+  dropout: 0.1
+"""
+SHORT = """\
+name: digits
+task: package.tasks:Digits
+data: data/digits
+epochs: 5
+metric: val_loss
+mode: min
+space: {lr: [0.1, 0.01], batch_size: [32]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data/digits").mkdir(parents=True)
+    Path("tasks.py").write_text("raise SystemExit('the task must not be imported')\n")
+
+
+def load(text: str, *overrides: str) -> ExperimentConfig:
+    Path("experiment.yaml").write_text(text)
+    return load_experiment("experiment.yaml", overrides)
+
+
+def failure(text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text, *overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def changed(line: int, text: str, whole: str = FULL) -> str:
+    lines = whole.splitlines()
+    lines[line - 1] = text
+    return "\n".join(lines) + "\n"
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    config = load(FULL)
+    space = config.space
+    assert config.model_dump(exclude={"space"}) == {
+        "name": "digits",
+        "task": f"{tmp_path}/tasks.py:Digits",
+        "data": f"{tmp_path}/data/digits",
+        "store": f"{tmp_path}/runs",
+        "backend": "local",
+        "workers": 2,
+        "threads_per_worker": 1,
+        "seed": 0,
+        "epochs": 5,
+        "batch_size": 32,
+        "search": "random",
+        "num_trials": 20,
+        "metric": "val_accuracy",
+        "mode": Mode.MAX,
+        "checkpoint": "off",
+        "device": "cpu",
+    }
+    assert list(space) == ["lr", "width", "wd", "dropout"]
+    assert space["lr"] == Choice([0.1, 0.01])
+    assert space["wd"] == LogUniform(1e-6, 1e-2)
+    assert space["dropout"] == Constant(0.1)
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    config = load(SHORT)
+    left_out = (
+        "backend",
+        "workers",
+        "threads_per_worker",
+        "seed",
+        "search",
+        "checkpoint",
+        "device",
+    )
+    assert [getattr(config, key) for key in left_out] == [
+        "local", None, 1, 0, "grid", "visit", "auto",
+    ]  # fmt: skip
+    assert config.store == f"{tmp_path}/runs"
+
+
+def test_paths_are_relative_to_the_file_not_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "experiment.yaml").write_text(SHORT)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = load_experiment("../experiment.yaml", ["store=../runs"])
+    assert config.data == f"{tmp_path}/data/digits"
+    assert config.store == f"{tmp_path.parent}/runs"
+
+
+def test_a_store_url_stays_as_it_is() -> None:
+    assert load(SHORT, "store=s3://bucket/runs").store == "s3://bucket/runs"
+
+
+def test_loading_writes_nothing(tmp_path: Path) -> None:
+    load(FULL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "data", "experiment.yaml", "tasks.py",
+    ]  # fmt: skip
+
+
+def test_search_may_be_a_mapping() -> None:
+    config = load(SHORT + "search: {name: random, trials: 7}\n")
+    assert (config.search, config.num_trials) == ("random", 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "message"),
+    [
+        (9, "epochz: 5", "unknown key 'epochz'. Known: name, task, data, "),
+        (9, "epochz: 5", "Did you mean 'epochs'? (1 more problem.)"),
+        (6, "workers: two", "`workers` must be an integer, but got 'two' (a string)."),
+        (6, "workers: 2.0", "`workers` must be an integer, but got 2.0 (a number)."),
+        (6, "workers: true", "`workers` must be an integer, but got True (a boolean)."),
+        (6, "workers: 0", "`workers` must be greater than or equal to 1, but got 0"),
+        (8, "seed: -1", "`seed` must be greater than or equal to 0, but got -1 (an integer)."),
+        (9, "epochs: [5]", "`epochs` must be an integer, but got [5] (a list)."),
+        (9, "epochs:", "`epochs` must be an integer, but got nothing."),
+        (1, "name: 7", "`name` must be a string, but got 7 (an integer)."),
+        (1, "name: ../x", "`name` must start with a letter or digit"),
+        (1, 'name: "x\\n"', "`name` must start with a letter or digit"),
+        (1, "name: ''", "`name` must start with a letter or digit"),
+        (13, "metric: ''", "`metric` must not be empty"),
+        (14, "mode: maximum", "`mode` must be 'max' or 'min', but got 'maximum'"),
+        (15, "checkpoint: vist", "`checkpoint` must be 'visit', 'epoch' or 'off', but got 'vist'"),
+        (5, "backend: rey", "unknown backend 'rey'. Known: inline, local."),
+        (5, "backend: locl", "Did you mean 'local'?"),
+        (
+            5,
+            "backend: ray",
+            "backend 'ray' does not exist yet in this version. Use backend 'local'.",
+        ),
+        (2, "task: Digits", "a class is named `module:Class` or `file.py:Class`"),
+        (2, "task: taks.py:Digits", "the task 'taks.py:Digits' needs the file "),
+        (3, "data: data/digit", "the dataset directory "),
+        (3, 'data: "a\\0b\\n"', "a\\x00b\\n' does not exist."),
+        (11, "search: rnadom", "unknown search 'rnadom'. Known: grid, random."),
+        (11, "search: grid", "num_trials belongs to random search"),
+        (11, "search: [grid]", "`search` must be a string, but got ['grid']"),
+        (11, "search: {nam: grid}", "unknown key of search 'nam'. Known: name, trials."),
+        (11, "search: {name: random, trials: 3}", "`search.trials` and `num_trials`"),
+        (12, "num_trials: 0", "`num_trials` must be greater than or equal to 1"),
+        (18, "  a b: 1", "`space.a b`: a parameter's name must start with"),
+        (20, "  wd: {loguniform: [1, 0]}", "`space.wd`: `low < high` must hold"),
+        (20, "  wd: {lognormal: [1, 0]}", "`space.wd`: unknown domain 'lognormal'."),
+    ],
+)
+def test_a_wrong_line_is_named(line: int, text: str, message: str) -> None:
+    told = failure(changed(line, text))
+    assert told.startswith(f"experiment.yaml:{line}: ")
+    assert message in told
+
+
+def test_a_batch_size_in_two_places_is_refused() -> None:
+    message = failure(changed(20, "  batch_size: 32"))
+    assert message == (
+        "experiment.yaml:10: `batch_size` must be a key or in the space, but is in both."
+    )
+
+
+@pytest.mark.parametrize("key", ["name", "task", "data", "epochs", "metric", "mode", "space"])
+def test_a_missing_key_is_named(key: str) -> None:
+    lines = [line for line in SHORT.splitlines() if not line.startswith(key)]
+    assert failure("\n".join(lines)) == f"experiment.yaml: the key '{key}' is missing."
+
+
+def test_random_search_without_a_number_of_trials_is_refused() -> None:
+    message = failure(changed(12, "", FULL))
+    assert message.startswith("experiment.yaml:11: search='random' needs num_trials")
+
+
+def test_a_continuous_domain_in_a_default_grid_is_placed_at_the_space() -> None:
+    message = failure(SHORT.replace("lr: [0.1, 0.01]", "lr: {uniform: [0, 1]}"))
+    assert message.startswith("experiment.yaml:7: grid search needs listed values, but 'lr'")
+
+
+def test_no_batch_size_at_all_is_refused() -> None:
+    message = failure(SHORT.replace(", batch_size: [32]", ""))
+    assert message == (
+        "experiment.yaml: `batch_size` must be a key or in the space, but is in neither."
+    )
+
+
+def test_several_problems_are_counted_and_the_first_line_is_told() -> None:
+    text = changed(14, "mode: best", changed(6, "workers: x", changed(9, "epochs: y")))
+    message = failure(text)
+    assert message.startswith("experiment.yaml:6: `workers`")
+    assert message.endswith("(2 more problems.)")
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]\n", "5\n"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    assert "an experiment file must be a mapping of keys to values, but got" in failure(text)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("epochs=3", "epochs", 3),
+        ("name=other", "name", "other"),
+        ("metric=a=b", "metric", "a=b"),
+        ("device=cuda:0", "device", "cuda:0"),
+        ("workers=", "workers", None),
+    ],
+)
+def test_an_override_wins_over_the_file(override: str, key: str, value: object) -> None:
+    assert getattr(load(FULL, override), key) == value
+
+
+def test_an_override_may_set_a_key_the_file_leaves_out() -> None:
+    assert load(SHORT, "seed=7").seed == 7
+
+
+def test_a_later_override_wins() -> None:
+    assert load(FULL, "epochs=3", "epochs=4").epochs == 4
+
+
+def test_an_override_reaches_into_the_space() -> None:
+    config = load(FULL, "space.lr=[1e-3]", "space.wd={uniform: [0, 1]}")
+    assert config.space["lr"] == Choice([0.001])
+    assert config.space["wd"].name == "uniform"
+    assert list(config.space) == ["lr", "width", "wd", "dropout"]
+
+
+def test_an_override_reaches_a_parameter_with_a_dot_in_its_name() -> None:
+    text = SHORT.replace("lr:", "opt.lr:")
+    assert load(text, "space.opt.lr=1").space["opt.lr"] == Constant(1)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["search=random", "num_trials=3"],
+        ["search.name=random", "search.trials=3"],
+        ["search=random", "search.trials=3"],
+        ["search={name: random, trials: 3}"],
+    ],
+)
+def test_an_override_may_change_the_search(overrides: list[str]) -> None:
+    config = load(SHORT, *overrides)
+    assert (config.search, config.num_trials) == ("random", 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("epochz=3", "override 'epochz=3': unknown key 'epochz'. Known: name, "),
+        ("epochz=3", "Did you mean 'epochs'?"),
+        ("epochs", "override 'epochs': an override is written key=value or key.sub=value."),
+        ("=3", "an override is written key=value"),
+        ("epochs=three", "override 'epochs=three': `epochs` must be an integer, but got 'three'"),
+        ("epochs.x=3", "override 'epochs.x=3': `epochs` has no keys below it."),
+        ("space.lrr=3", "override 'space.lrr=3': unknown parameter 'lrr'. Known: lr, width, "),
+        ("space.lrr=3", "Did you mean 'lr'?"),
+        ("space.lr={uniform: [1, 0]}", "}': `space.lr`: `low < high` must hold"),
+        ("epochs=[1", "override 'epochs=[1': not valid YAML"),
+        ("epochs=!!python/name:os.system x", "': tags are not allowed"),
+        ("name=\udce9", "must be UTF-8"),
+        ("search.nam=grid", "override 'search.nam=grid': unknown key of search 'nam'."),
+        ("backend=rey", "override 'backend=rey': unknown backend 'rey'."),
+    ],
+)
+def test_a_wrong_override_is_named(override: str, message: str) -> None:
+    assert message in failure(FULL, override)
+
+
+def test_a_config_cannot_be_changed() -> None:
+    config = load(SHORT)
+    with pytest.raises(ValueError, match="frozen"):
+        config.epochs = 3

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cerebro.errors import UsageError
+from cerebro.search.domain import (
+    DOMAINS,
+    Choice,
+    Constant,
+    Domain,
+    Grid,
+    LogUniform,
+    QLogUniform,
+    QUniform,
+    RandInt,
+    Uniform,
+    plain,
+)
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+positive = st.floats(min_value=1e-300, allow_nan=False, allow_infinity=False)
+seeds = st.integers(0, 2**64)
+modest = settings(max_examples=60, deadline=None)
+
+
+def draws(domain: Domain, count: int = 200, seed: int = 0) -> list[Any]:
+    rng = random.Random(seed)
+    return [domain.sample(rng) for _ in range(count)]
+
+
+@modest
+@given(finite, finite, seeds)
+def test_uniform_never_leaves_its_range(low: float, high: float, seed: int) -> None:
+    assume(low < high)
+    assert low <= Uniform(low, high).sample(random.Random(seed)) <= high
+
+
+@modest
+@given(positive, positive, seeds)
+def test_loguniform_never_leaves_its_range(low: float, high: float, seed: int) -> None:
+    assume(low < high)
+    assert low <= LogUniform(low, high).sample(random.Random(seed)) <= high
+
+
+@modest
+@given(st.sampled_from([QUniform, QLogUniform]), positive, positive, positive, seeds)
+def test_a_quantised_float_is_a_multiple_inside_its_range(
+    kind: type[QUniform], low: float, high: float, q: float, seed: int
+) -> None:
+    assume(low < high)
+    assume(Fraction(repr(q)) <= Fraction(repr(high)) - Fraction(repr(low)))
+    value = kind(low, high, q).sample(random.Random(seed))
+    assert low <= value <= high
+    k = round(Fraction(repr(value)) / Fraction(repr(q)))
+    assert value == float(k * Fraction(repr(q)))
+
+
+@modest
+@given(
+    st.sampled_from([QUniform, QLogUniform]),
+    st.integers(1, 1000),
+    st.integers(1, 1000),
+    st.integers(1, 1000),
+    seeds,
+)
+def test_a_quantised_integer_is_an_int_and_a_multiple(
+    kind: type[QUniform], low: int, q: int, extra: int, seed: int
+) -> None:
+    value = kind(low, low + q + extra, q).sample(random.Random(seed))
+    assert type(value) is int
+    assert low <= value <= low + q + extra
+    assert value % q == 0
+
+
+@modest
+@given(st.integers(), st.integers(0, 10**6), seeds)
+def test_randint_never_leaves_its_range(low: int, width: int, seed: int) -> None:
+    value = RandInt(low, low + width + 1).sample(random.Random(seed))
+    assert type(value) is int
+    assert low <= value <= low + width + 1
+
+
+def test_quniform_gives_only_the_multiples_inside() -> None:
+    assert set(draws(QUniform(16, 256, 96))) == {96, 192}
+
+
+def test_quniform_gives_its_ends_their_full_share() -> None:
+    counts = Counter(draws(QUniform(0, 4, 1), 5000))
+    assert set(counts) == {0, 1, 2, 3, 4}
+    assert min(counts.values()) > 850
+
+
+def test_quniform_reaches_an_end_that_floats_would_miss() -> None:
+    assert set(draws(QUniform(0.1, 0.3, 0.1))) == {0.1, 0.2, 0.3}
+
+
+def test_qloguniform_prefers_the_small() -> None:
+    values = draws(QLogUniform(1, 1000, 1), 2000)
+    assert 0.4 < sum(value <= 31 for value in values) / 2000 < 0.6
+
+
+def test_qloguniform_never_rounds_to_zero() -> None:
+    assert min(draws(QLogUniform(1e-4, 1e-1, 5e-4), 2000)) == 5e-4
+
+
+def test_loguniform_spreads_over_the_decades() -> None:
+    values = draws(LogUniform(1e-4, 1e-1), 3000)
+    counts = Counter(math.floor(math.log10(value)) for value in values)
+    assert all(900 < counts[decade] < 1100 for decade in (-4, -3, -2))
+
+
+def test_randint_includes_both_ends() -> None:
+    assert set(draws(RandInt(1, 3))) == {1, 2, 3}
+
+
+def test_choice_keeps_mixed_types() -> None:
+    values = [1, 1.5, "1", None, True, [1, 2], {"a": 1}]
+    drawn = draws(Choice(values), 500)
+    assert all(value in values for value in drawn)
+    assert {type(value) for value in drawn} == {int, float, str, type(None), bool, list, dict}
+
+
+def test_changing_a_drawn_list_leaves_the_choice_alone() -> None:
+    domain = Choice([[64]])
+    drawn = domain.sample(random.Random(0))
+    assert isinstance(drawn, list)
+    drawn.append(1)
+    assert domain.listed() == ([64],)
+
+
+def test_changing_the_given_list_leaves_the_choice_alone() -> None:
+    layers = [64]
+    domain = Choice([layers])
+    layers.append(1)
+    assert domain.listed() == ([64],)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "kind"),
+    [
+        (Choice, [list(np.array([16, 32]))], int),
+        (Grid, [[np.float32(0.5)]], float),
+        (Constant, [np.int64(3)], int),
+        (Uniform, [np.float64(0), np.float64(1)], float),
+        (QUniform, [np.int64(16), np.int64(64), np.int64(16)], int),
+        (RandInt, [np.int64(1), np.int64(3)], int),
+    ],
+)
+def test_numpy_scalars_become_plain_values(make: Any, arguments: Any, kind: type) -> None:
+    assert {type(value) for value in draws(make(*arguments))} == {kind}
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (
+            Uniform,
+            (
+                1,
+                0,
+            ),
+            "`low < high` must hold, but got low=1, high=0.",
+        ),
+        (
+            Uniform,
+            (
+                1,
+                1,
+            ),
+            "`low < high` must hold, but got low=1, high=1.",
+        ),
+        (
+            Uniform,
+            (
+                0,
+                math.inf,
+            ),
+            "finite number",
+        ),
+        (
+            Uniform,
+            (
+                math.nan,
+                1,
+            ),
+            "finite number",
+        ),
+        (
+            Uniform,
+            (
+                "0",
+                1,
+            ),
+            "`low` must be a number, but got low='0'.",
+        ),
+        (
+            Uniform,
+            (
+                0,
+                True,
+            ),
+            "`high` must be a number, but got high=True.",
+        ),
+        (
+            Uniform,
+            (
+                0,
+                10**400,
+            ),
+            "`high` must fit a float",
+        ),
+        (
+            LogUniform,
+            (
+                0,
+                1,
+            ),
+            "`low > 0` must hold on a log scale, but got low=0.",
+        ),
+        (
+            QLogUniform,
+            (
+                -1,
+                1,
+                1,
+            ),
+            "`low > 0` must hold on a log scale",
+        ),
+        (
+            QUniform,
+            (
+                0,
+                10,
+                0,
+            ),
+            "`0 < q <= high - low` must hold",
+        ),
+        (
+            QUniform,
+            (
+                0,
+                10,
+                -1,
+            ),
+            "`0 < q <= high - low` must hold",
+        ),
+        (
+            QUniform,
+            (
+                0,
+                10,
+                11,
+            ),
+            "but got low=0, high=10, q=11.",
+        ),
+        (
+            RandInt,
+            (
+                0.5,
+                2,
+            ),
+            "`low` must be an integer, but got low=0.5.",
+        ),
+        (
+            RandInt,
+            (
+                0,
+                2.0,
+            ),
+            "`high` must be an integer, but got high=2.0.",
+        ),
+        (Choice, ([],), "choice needs at least one value"),
+        (Choice, ("abc",), "choice needs a list of values, but got 'abc'."),
+        (Grid, (3,), "grid needs a list of values, but got 3."),
+        (Choice, ([print],), "a parameter's value must be None"),
+        (Choice, ([(1, 2)],), "of type tuple"),
+        (Choice, ([{1: 2}],), "of type dict"),
+        (Choice, ([math.nan],), "finite number"),
+        (Choice, ([np.array([1, 2])],), "of type ndarray"),
+        (Uniform.from_arguments, ([0],), "uniform needs [low, high], but got [0]."),
+        (QUniform.from_arguments, ({"low": 0},), "quniform needs [low, high, q]"),
+        (Choice.from_arguments, (5,), "choice needs a list of values, but got 5."),
+    ],
+)
+def test_a_wrong_domain_says_what_must_hold(make: Any, arguments: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make(*arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Choice([1, "x", [2.5]]),
+        Grid([None, True]),
+        Constant({"a": [1]}),
+        Uniform(0, 1),
+        LogUniform(1e-4, 1e-1),
+        QUniform(16, 256, 96),
+        QLogUniform(0.1, 2.5, 0.1),
+        RandInt(-3, 3),
+    ],
+    ids=lambda domain: domain.name,
+)
+def test_a_domain_comes_back_from_its_json(domain: Domain) -> None:
+    ((name, arguments),) = domain.to_json().items()
+    again = DOMAINS[name].from_arguments(arguments)
+    assert again == domain
+    assert type(again) is type(domain)
+
+
+def test_the_table_of_domains_is_sorted() -> None:
+    assert list(DOMAINS) == sorted(DOMAINS)
+
+
+def test_sample_value_of_two_equal_domains_is_not_in_lock_step() -> None:
+    one, other = Uniform(0, 1), Uniform(0, 1)
+    pairs = [(one.sample_value(), other.sample_value()) for _ in range(500)]
+    assert abs(np.corrcoef(np.array(pairs).T)[0, 1]) < 0.2
+
+
+def test_the_same_state_gives_the_same_value() -> None:
+    assert draws(QLogUniform(1, 1000, 1), seed=3) == draws(QLogUniform(1, 1000, 1), seed=3)
+
+
+def test_plain_refuses_subclasses_that_json_would_not_give_back() -> None:
+    class Odd(str):
+        pass
+
+    with pytest.raises(UsageError, match="of type Odd"):
+        plain(Odd("x"))

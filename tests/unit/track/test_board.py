@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cerebro.testing.tracker_contract import resumed_run, small_run, started
+from cerebro.track.board import Board, TrialRow, ranked
+from cerebro.track.history import History, Timeline
+from cerebro.track.records import (
+    EpochFinished,
+    TrialAdded,
+    TrialFinished,
+    VisitFinished,
+    VisitStarted,
+    WorkerChanged,
+)
+from cerebro.types import Mode, TrialStatus
+
+
+def test_a_finished_run_has_done_all_its_visits() -> None:
+    board = Board()
+    for record in small_run():
+        board.record(record)
+    assert board.visits_done == board.visits_total == 18
+    assert not any(row.visits for row in board.rows.values())
+
+
+def test_a_resumed_run_counts_what_was_done_before() -> None:
+    board = Board()
+    for record in resumed_run():
+        board.record(record)
+    assert board.visits_done == board.visits_total == 18
+
+
+def test_a_lost_worker_holds_no_visit() -> None:
+    board = Board()
+    records = [r for r in small_run() if isinstance(r, VisitStarted)]
+    board.record(records[0])
+    board.record(WorkerChanged(worker=records[0].worker, alive=False, cause=None, time_s=1.0))
+    assert board.rows[0].visits == {}
+
+
+def test_a_visit_that_failed_makes_room_for_the_next_on_its_worker() -> None:
+    board = Board()
+    for record in small_run():
+        if isinstance(record, VisitStarted):
+            board.record(record)
+    assert sum(len(row.visits) for row in board.rows.values()) == 2
+
+
+def test_a_trial_that_ends_early_leaves_no_visits_to_do() -> None:
+    board = Board()
+    board.record(started())
+    board.record(TrialFinished(trial=0, status=TrialStatus.FAILED, error="x"))
+    assert board.visits_done == 6
+
+
+def test_the_metric_is_the_best_over_epochs() -> None:
+    board = Board()
+    board.record(started())
+    board.record(TrialAdded(trial=0, params={}))
+    for epoch, value in enumerate([0.5, math.nan, 0.9, math.inf, 0.7]):
+        metrics = {"val_accuracy": value}
+        board.record(EpochFinished(trial=0, epoch=epoch, metrics=metrics, seconds=1.0))
+    assert (board.rows[0].metric, board.rows[0].best_epoch) == (0.9, 2)
+
+
+@pytest.mark.parametrize(("mode", "order"), [(Mode.MAX, [2, 1, 0, 3]), (Mode.MIN, [0, 1, 2, 3])])
+def test_rows_are_ranked_by_mode_and_those_without_a_value_come_last(
+    mode: Mode, order: list[int]
+) -> None:
+    rows = [TrialRow(trial=n, params={}, metric=n / 10) for n in range(3)]
+    rows.append(TrialRow(trial=3, params={}))
+    assert [row.trial for row in ranked(rows, mode)] == order
+
+
+def test_equal_values_are_ranked_by_number() -> None:
+    rows = [TrialRow(trial=n, params={}, metric=1.0) for n in (2, 0, 1)]
+    assert [row.trial for row in ranked(rows, Mode.MAX)] == [0, 1, 2]
+
+
+def test_speed_and_time_left_follow_the_visits() -> None:
+    board = Board()
+    for record in list(small_run())[:-4]:
+        board.record(record)
+    assert board.visits_per_s == pytest.approx(18 / 1.2)
+    assert board.eta_s == pytest.approx(0.0)
+
+
+def test_a_full_timeline_counts_what_it_leaves_out() -> None:
+    timeline = Timeline(limit=5)
+    for record in small_run():
+        if isinstance(record, VisitFinished):
+            timeline.add(record)
+    assert (len(timeline), timeline.left_out) == (5, 13)
+
+
+def test_curves_have_one_value_an_epoch() -> None:
+    history = History()
+    for record in resumed_run():
+        history.record(record)
+    assert list(history.curves[1]["val_accuracy"]) == [0.6, 0.61]

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from cerebro.testing.tracker_contract import small_run, started, visit
+from cerebro.track.board import Board, TrialRow
+from cerebro.track.console import TableTracker, render_board, render_leaderboard
+from cerebro.track.plain import LineTracker, format_leaderboard
+from cerebro.track.records import EpochFinished, TrialAdded, TrialFinished, VisitStarted
+from cerebro.types import TrialStatus
+
+
+def board_of(trials: int, running: int) -> Board:
+    board = Board()
+    board.record(started())
+    for trial in range(trials):
+        board.record(TrialAdded(trial=trial, params={"lr": 0.1}))
+        metrics = {"val_accuracy": trial / 100}
+        board.record(EpochFinished(trial=trial, epoch=0, metrics=metrics, seconds=1.0))
+    for trial in range(running):
+        board.record(
+            VisitStarted(
+                trial=trial, epoch=1, step=0, phase="train", shard=1, worker=trial, time_s=0.0
+            )
+        )
+    return board
+
+
+def test_the_live_table_shows_trials_in_flight_first_then_the_best() -> None:
+    lines = render_board(board_of(40, 2), height=5).plain.splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["t0000", "t0001", "t0039", "t0038", "t0037"]
+    assert "(35 trials not shown)" in lines[-1]
+
+
+def test_a_row_in_flight_names_epoch_shard_and_worker() -> None:
+    line = render_board(board_of(1, 1)).plain.splitlines()[1]
+    assert line.split() == ["t0000", "2/2", "1", "-", "0", "0", "lr=0.1"]
+
+
+def test_a_terminal_gets_the_leaderboard_and_the_efficiency_at_the_end() -> None:
+    out = io.StringIO()
+    tracker = TableTracker(Console(file=out, force_terminal=True, width=100))
+    for record in small_run():
+        tracker.record(record)
+    tracker.close()
+    text = out.getvalue()
+    assert text.index("val_accuracy") < text.index("efficiency 0.") < len(text)
+    assert text.rstrip().endswith("start-up 1.0 s)")
+
+
+def test_lines_have_no_control_codes() -> None:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    tracker.record(started())
+    tracker.record(TrialAdded(trial=0, params={"\x1b[31m": "\x07"}))
+    tracker.record(TrialFinished(trial=0, status=TrialStatus.FAILED, error="a\x1b[2J\nb"))
+    for record in small_run():
+        tracker.record(record)
+    assert all(c == "\n" or c.isprintable() for c in out.getvalue())
+
+
+def test_epochs_that_end_close_together_share_a_line() -> None:
+    now = 0.0
+    out = io.StringIO()
+    tracker = LineTracker(out, clock=lambda: now)
+    tracker.record(started())
+    tracker.record(TrialAdded(trial=0, params={}))
+    for epoch in range(9):
+        now = 3.0 if epoch == 8 else 1.0
+        tracker.record(EpochFinished(trial=0, epoch=epoch, metrics={}, seconds=1.0))
+    assert len(out.getvalue().splitlines()) == 2
+    assert "(+8 more)" in out.getvalue()
+
+
+def test_a_long_epoch_says_so_once_a_minute() -> None:
+    now = 0.0
+    out = io.StringIO()
+    tracker = LineTracker(out, clock=lambda: now)
+    tracker.record(started())
+    for second in range(0, 130, 10):
+        now = float(second)
+        tracker.record(visit(0, 0, 0))
+    assert len(out.getvalue().splitlines()) == 1 + 2
+
+
+def test_a_failed_trial_is_always_named() -> None:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    tracker.record(started())
+    tracker.record(TrialFinished(trial=3, status=TrialStatus.DIVERGED, error="loss is nan"))
+    assert "t0003 diverged: loss is nan" in out.getvalue()
+
+
+def test_both_leaderboards_show_markup_as_text() -> None:
+    rows = [TrialRow(trial=0, params={"[red]x": "[/red]"}, metric=0.5)]
+    out = io.StringIO()
+    Console(file=out, width=100).print(render_leaderboard(rows, metric="m"))
+    assert "[red]x" in out.getvalue()
+    assert "[/red]" in format_leaderboard(rows, metric="m")
+
+
+def test_a_long_leaderboard_says_what_it_leaves_out() -> None:
+    rows = [TrialRow(trial=n, params={}) for n in range(30)]
+    assert format_leaderboard(rows, metric="m", limit=10).endswith("… and 20 more")
