@@ -39,5 +39,5 @@ docs: install
 
 # Everything the other targets leave behind, except the environment.
 clean:
-	rm -rf build dist runs data htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist runs data demo htmlcov .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -name __pycache__ -type d -exec rm -rf {} +

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "cerebro"
 
 # A module imports its own package and lower rows, never a sibling on its row. Lowest row first.
 LAYERS = (
-    {"errors", "types"},
+    {"errors", "types", "version"},
     {"task"},
     {"mop", "storage"},
     {"search", "data", "track"},
@@ -38,7 +38,7 @@ THIRD_PARTY = {
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "rich": {"cli", "track.console"},
-    "torch": {"train.torch"},
+    "torch": {"train.torch", "train.torch_batches", "train.torch_state"},
     "typer": {"cli"},
     "yaml": {"config.yaml"},
 }

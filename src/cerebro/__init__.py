@@ -11,13 +11,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 from cerebro.task import Task
+from cerebro.version import __version__
 
 if TYPE_CHECKING:
     from cerebro import data, errors, tune
     from cerebro.experiment import Experiment
     from cerebro.results import Result
-
-__version__ = "0.1.0"
 
 __all__ = ["Experiment", "Result", "Task", "__version__", "data", "errors", "tune"]
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from cerebro.types import Params
+from cerebro.errors import UnknownParamError
+from cerebro.types import Json, Params
 
 Batch = dict[str, Any]
+
+
+class ParamDict(dict[str, Json]):
+    """A trial's params; asking for one that is not there says which are.
+
+    >>> ParamDict(lr=0.1)["momentum"]
+    Traceback (most recent call last):
+    cerebro.errors.UnknownParamError: the task asks for params['momentum'], but the trial has: lr. \
+Add it to the space.
+    """
+
+    def __missing__(self, key: str) -> Json:
+        known = ", ".join(sorted(self)) or "none"
+        raise UnknownParamError(
+            f"the task asks for params[{key!r}], but the trial has: {known}. Add it to the space."
+        )
 
 
 class Task:

@@ -6,27 +6,9 @@ import enum
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from cerebro.errors import UnknownParamError
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Params: TypeAlias = Mapping[str, "Json"]
 Metrics: TypeAlias = dict[str, float]
-
-
-class ParamDict(dict[str, "Json"]):
-    """A trial's params; asking for one that is not there says which are.
-
-    >>> ParamDict(lr=0.1)["momentum"]
-    Traceback (most recent call last):
-    cerebro.errors.UnknownParamError: the task asks for params['momentum'], but the trial has: lr. \
-Add it to the space.
-    """
-
-    def __missing__(self, key: str) -> Json:
-        known = ", ".join(sorted(self)) or "none"
-        raise UnknownParamError(
-            f"the task asks for params[{key!r}], but the trial has: {known}. Add it to the space."
-        )
 
 
 class Split(enum.StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,20 @@ class TensorLike(Protocol):
     def numpy(self) -> Array: ...
 
 
-@runtime_checkable
 class CsrLike(Protocol):
-    """A SciPy CSR matrix, as far as it matters here."""
+    """A SciPy CSR matrix or `SparseRows`, as far as it matters here."""
 
-    indptr: Array
-    indices: Array
-    data: Array
-    shape: tuple[int, int]
+    @property
+    def indptr(self) -> Array: ...
+
+    @property
+    def indices(self) -> Array: ...
+
+    @property
+    def data(self) -> Array: ...
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
 
 
 #: One column as a caller may give it.
@@ -91,13 +97,18 @@ def as_values(data: Input, *, where: str) -> Values:
     """One column, checked; `where` names it in errors."""
     if isinstance(data, TextColumn | BytesColumn):
         return data
-    if isinstance(data, CsrLike | SparseRows):
+    if _is_csr(data):
         return _as_sparse(data, where)
     if isinstance(data, TensorLike):
         return _as_dense(tensor_to_numpy(data, where), where)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes | bytearray | memoryview):
         return _as_listed(data, where)
     return _as_dense(np.asarray(data), where)
+
+
+def _is_csr(data: object) -> TypeGuard[CsrLike]:
+    # isinstance with the protocol would touch `.data`, which raises for arrays of dates.
+    return hasattr(data, "indptr") and hasattr(data, "indices")
 
 
 def describe(values: Values) -> Column:
@@ -182,7 +193,7 @@ def _flat(array: Array, where: str) -> Array:
     return array
 
 
-def _as_sparse(matrix: CsrLike | SparseRows, where: str) -> SparseRows:
+def _as_sparse(matrix: CsrLike, where: str) -> SparseRows:
     if getattr(matrix, "format", "csr") != "csr":
         raise DataError(f"{where} must be sparse by rows. Convert it with `.tocsr()`.")
     rows, width = (int(n) for n in matrix.shape)

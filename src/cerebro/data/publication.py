@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cerebro.data.arrow import encode
-from cerebro.data.columns import Index
+from cerebro.data.columns import Index, Values
 from cerebro.data.dataset import Dataset, open_dataset
 from cerebro.data.inputs import Table
 from cerebro.data.manifest import FILE, SHARD_FILE, DatasetManifest, ShardInfo
 from cerebro.data.order import shuffle
-from cerebro.data.schema import check_same_schema
+from cerebro.data.schema import Schema, check_same_schema
 from cerebro.data.shard import sha256
 from cerebro.errors import CerebroError, DataError, UsageError
 from cerebro.storage.disk import Disk
@@ -121,34 +121,42 @@ def _held_out_rows(rows: int, validation: float, *, given: bool) -> int:
 
 
 def _write(store: Store, root: str, plan: _Plan) -> None:
-    old = _current_files(root)
-    written: list[str] = []
+    written: set[str] = set()
+    splits: dict[Split, tuple[ShardInfo, ...]] = {}
     try:
-        splits = {}
         for split, (table, parts) in plan.items():
-            infos = []
-            for number, rows in enumerate(parts):
-                infos.append(_write_shard(store, split, number, table, rows))
-                written.append(infos[-1].file)
-            splits[split] = tuple(infos)
-        schema = plan[Split.TRAIN][0].schema
-        manifest = DatasetManifest(schema=schema, splits=splits)
+            splits[split] = tuple(
+                _write_shard(store, split, number, table.take(rows), table.schema, written)
+                for number, rows in enumerate(parts)
+            )
+        manifest = DatasetManifest(schema=plan[Split.TRAIN][0].schema, splits=splits)
         store.write(FILE, [manifest.to_bytes()])
     except BaseException:
-        # The old dataset stays; of the new one nothing may.
         with contextlib.suppress(OSError):
-            _remove(store, {file for file in written if file not in old})
+            # Ask the disk which manifest is there: the new one may have got its name before the
+            # error. Should that fail too, the files stay until the next writer removes them.
+            _remove(store, written - _current_files(root))
         raise
-    _remove(store, set(_strays(store.list(""), manifest.files)))
+    _remove(store, set(_strays(store.list(), manifest.files)))
 
 
-def _write_shard(store: Store, split: Split, number: int, table: Table, rows: Index) -> ShardInfo:
-    parts = encode(table.take(rows), table.schema)
+def _write_shard(
+    store: Store,
+    split: Split,
+    number: int,
+    columns: Mapping[str, Values],
+    schema: Schema,
+    written: set[str],
+) -> ShardInfo:
+    """Write one shard, its name added to `written` before anything can go wrong."""
+    parts = encode(columns, schema)
     digest = sha256(parts)
     name = ShardInfo.name(split, number, digest)
+    written.add(name)
     store.write(name, parts)
+    rows = len(next(iter(columns.values())))
     size = sum(part.nbytes for part in parts)
-    return ShardInfo(file=name, rows=len(rows), bytes=size, sha256=digest)
+    return ShardInfo(file=name, rows=rows, bytes=size, sha256=digest)
 
 
 def _current_files(root: str) -> set[str]:

@@ -173,6 +173,8 @@ def _read(source: Source, read: Callable[[str], pa.Table], request: _Request) ->
             raise DataError(f"{file} does not exist.")
         table = read(file)
         request.check_names(table.schema.names, file)
+        if not table.num_rows:
+            raise DataError(f"{file} must have at least one row of data, but has none.")
         pieces.append(_convert(table, request, file))
         check_same(pieces[0], pieces[-1], os.fspath(files[0]), file)
     return {name: concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
@@ -193,15 +195,22 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
 
     try:
         try:
-            return read(use_threads=True)
+            table = read(use_threads=True)
         except pa.ArrowInvalid:
             # Only the single-threaded reader knows the number of the row it complains about.
-            return read(use_threads=False)
+            table = read(use_threads=False)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise DataError(
             f"{file} cannot be read: {error}. If a column's type was guessed wrongly, give it "
             'with columns={"name": "float32"} (or "text").'
         ) from error
+    for field in table.schema:
+        if pa.types.is_binary(field.type) and field.name not in request.columns:
+            raise DataError(
+                f"{file}: column {field.name!r} must be UTF-8 text, but is not. Convert the file, "
+                f'or keep the bytes with columns={{"{field.name}": "bytes"}}.'
+            )
+    return table
 
 
 def _csv_type(dtype: str) -> pa.DataType:

@@ -42,12 +42,13 @@ class Placement:
         self.holds: dict[int, frozenset[int]] = {}
         self._shards = shards
         self._arrivals = 0
-        self._cleaning = _SLACK
+        self._cleaning = -_SLACK
         self._free = Ladder()
         self._held = Ladder()
         # By shard; the last element, reached with -1, serves visits that have no home.
         self._homes: list[Home | None] = [None] * (shards + 1)
         self._holders: list[tuple[int, ...]] = [()] * (shards + 1)
+        self._has_homes = False
         self._queues: dict[int, tuple[Home, ...]] = {}
         self._is_stale = False
 
@@ -70,7 +71,7 @@ class Placement:
         """Make a unit's next visit ready, on `shard` of the train split or anywhere (-1)."""
         if self._is_stale:
             self._regroup()
-        self._arrivals = arrival = self._arrivals + 1
+        self._arrivals = arrival = self._arrivals - 1
         state.shard = shard
         state.entry = entry = (state.rung(), arrival, state)
         home = self._homes[shard]
@@ -79,17 +80,16 @@ class Placement:
             return
         heappush(home, entry)
         self._held.push(entry)
-        if arrival > self._cleaning:
+        if arrival < self._cleaning:
             self._clean()
 
     def take(self, worker: int) -> UnitState | None:
         """The unit this worker should serve next, taken out of the queues."""
-        homes = self._queues[worker]
-        if not homes:
-            return self.take_longest()
+        if not self._has_homes:
+            return self._free.take()
         best = self._free.top()
         source: Home | None = None
-        for home in homes:
+        for home in self._queues[worker]:
             while home:
                 entry = home[0]
                 if entry[2].entry is entry:
@@ -148,17 +148,18 @@ class Placement:
             group = tuple(holders.get(shard, ()))
             self._holders[shard] = group
             self._homes[shard] = homes.setdefault(group, []) if group else None
+        self._has_homes = bool(homes)
         queues: dict[int, list[Home]] = {worker: [] for worker in self.holds}
         for group, home in homes.items():
             for worker in group:
                 queues[worker].append(home)
         self._queues = {worker: tuple(mine) for worker, mine in queues.items()}
-        live = sorted(self._free.live() + self._held.live())
+        live = sorted(self._free.live() + self._held.live(), reverse=True)
         self._free.clear()
         self._refill(live)
 
     def _refill(self, live: list[Entry]) -> None:
-        """Put ready visits where they belong; `live` in order of rung and arrival."""
+        """Put ready visits where they belong; `live` in order of arrival on each rung."""
         self._held.clear()
         for entry in live:
             home = self._homes[entry[2].shard]
@@ -175,4 +176,4 @@ class Placement:
             home[:] = [entry for entry in home if entry[2].entry is entry]
             heapify(home)
         num_live = self._held.clean()
-        self._cleaning = self._arrivals + 2 * num_live + len(homes) + _SLACK
+        self._cleaning = self._arrivals - 2 * num_live - len(homes) - _SLACK

@@ -13,7 +13,7 @@ UNMEASURED_S = 1e12
 # How much of each new measurement goes into a unit's seconds per visit: a slow first visit is
 # forgotten, the difference between fast and slow workers is averaged out.
 _SMOOTHING = 0.125
-_RUNGS_PER_OCTAVE = 32
+_RUNGS_PER_OCTAVE = -32
 
 
 class UnitState:
@@ -86,13 +86,12 @@ class UnitState:
 
     def remaining_s(self) -> float:
         """How long the unit will still take: its visits left x what one takes."""
-        visit_s = self.visit_s or self.unit.weight * UNMEASURED_S
-        return (self.left + self.evals_left) * visit_s
+        return (self.left + self.evals_left) * (self.visit_s or self.unit.weight * UNMEASURED_S)
 
     def rung(self) -> int:
         """The remaining time on a scale of steps of about 2%, lower for longer."""
         # The tiny addend admits 0, which a clock too coarse for a visit may report.
-        return -int(_RUNGS_PER_OCTAVE * log2(self.remaining_s() + 1e-9))
+        return int(_RUNGS_PER_OCTAVE * log2(self.remaining_s() + 1e-9))
 
     def attempt(self, step: int) -> int:
         """The attempt number of the next start of a visit of the current phase."""

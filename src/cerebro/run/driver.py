@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cerebro import mop
 from cerebro.backend.base import (
@@ -29,10 +29,11 @@ from cerebro.run.reporter import Reporter
 from cerebro.run.signals import interrupted, stop_on_signals
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
+from cerebro.run.trial import LiveTrial
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
-from cerebro.train.visit import Sums, VisitCall
-from cerebro.types import Json, Metrics, Params, Split, TrialStatus
+from cerebro.train.visit import VisitCall
+from cerebro.types import Split, TrialStatus
 
 #: How long visits in flight may go on after a first Ctrl-C.
 GRACE_S = 30.0
@@ -46,21 +47,6 @@ class _StopRequested:
 @dataclass(frozen=True, slots=True)
 class _GraceOver:
     pass
-
-
-@dataclass(slots=True)
-class _Live:
-    """What the driver knows of a trial beyond what is durable."""
-
-    params: Params
-    #: Sums of training visits, by visit.
-    train: dict[int, Sums] = field(default_factory=dict)
-    #: Sums of evaluations, by (epoch, validation shard).
-    evals: dict[tuple[int, int], Sums] = field(default_factory=dict)
-    #: Records of visits that wait for the epoch's checkpoint.
-    waiting: list[dict[str, Json]] = field(default_factory=list)
-    seconds: float = 0.0
-    failure: Failure | None = None
 
 
 class Driver:
@@ -92,7 +78,7 @@ class Driver:
         lag = None if spec.checkpoint is Checkpointing.OFF else 1
         self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
         self._states = States(backend.release)
-        self._trials: dict[int, _Live] = {}
+        self._trials: dict[int, LiveTrial] = {}
         self._in_flight: dict[int, tuple[Source, float]] = {}
         self._committer: Committer | None = None
         self._commits = 0
@@ -163,7 +149,7 @@ class Driver:
 
     def _add(self, trial: TrialHistory) -> None:
         spec, steps = self._spec, self._spec.train_shards
-        live = self._trials[trial.number] = _Live(trial.params)
+        live = self._trials[trial.number] = LiveTrial(trial.number, trial.params)
         live.train.update(trial.sums)
         if trial.status.is_final:
             return
@@ -185,14 +171,11 @@ class Driver:
         live = self._trials[trial]
         if call.probe:
             self._check_metric(event.report.metric_names)
+        live.add(event)
         if event.state is not None:
-            live.train[call.visits - 1] = event.report.sums
             self._states.replace(trial, event.state)
             self._states.hold(event.state)
-        else:
-            live.evals[call.epoch, call.step] = event.report.sums
         self._states.drop(source)
-        live.seconds += event.report.compute_s
         phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
         done = mop.VisitDone(
             call.unit, call.epoch, call.step, phase, call.attempt, event.worker, now - started
@@ -326,21 +309,7 @@ class Driver:
     def _commit_visit(self, event: Done, state: StateRef, started: float, now: float) -> None:
         call, trial = event.call, event.call.trials[0]
         live = self._trials[trial]
-        live.waiting.append(
-            {
-                "type": "visit",
-                "trial": trial,
-                "epoch": call.epoch,
-                "step": call.step,
-                "shard": call.shard,
-                "attempt": call.attempt,
-                "worker": event.worker,
-                "start_s": round(started, 6),
-                "end_s": round(now, 6),
-                "rows": event.report.rows,
-                "sums": {name: list(pair) for name, pair in event.report.sums.items()},
-            }
-        )
+        live.waiting.append(live.visit_record(event, started, now))
         mode = self._spec.checkpoint
         is_due = mode is Checkpointing.VISIT or call.step == call.steps - 1
         if mode is Checkpointing.OFF or not is_due:
@@ -362,46 +331,11 @@ class Driver:
 
     def _end_epoch(self, trial: int, epoch: int) -> None:
         spec, live = self._spec, self._trials[trial]
-        first = epoch * spec.train_shards
-        train = [live.train.pop(first + step) for step in range(spec.train_shards)]
-        evals = [live.evals.pop((epoch, shard)) for shard in range(spec.val_shards)]
-        metrics = {**_means("train", train), **_means("val", evals)}
-        seconds, live.seconds = live.seconds, 0.0
-        self._put(
-            Commit(
-                [
-                    {
-                        "type": "epoch",
-                        "trial": trial,
-                        "epoch": epoch,
-                        "metrics": dict(metrics),
-                        "seconds": round(seconds, 6),
-                    }
-                ]
-            )
-        )
+        self._put(Commit([live.epoch_record(epoch, spec.train_shards, spec.val_shards)]))
 
     def _end_trial(self, trial: int, status: TrialStatus, reason: str | None) -> None:
         self._states.forget(trial)
-        failure = None if status is TrialStatus.FINISHED else self._trials[trial].failure
-        error = reason
-        if failure is not None and status is TrialStatus.FAILED:
-            error = failure.message if reason is None else f"{failure.message} ({reason})"
-        elif failure is not None:
-            error = failure.message
-        self._put(
-            Commit(
-                [
-                    {
-                        "type": "trial_end",
-                        "trial": trial,
-                        "status": str(status),
-                        "error": error,
-                        "traceback": failure.traceback if failure is not None else None,
-                    }
-                ]
-            )
-        )
+        self._put(Commit([self._trials[trial].end_record(status, reason)]))
 
     def _check_metric(self, names: tuple[str, ...]) -> None:
         known = ["train_loss", *(f"val_{name}" for name in names if self._spec.val_shards)]
@@ -410,13 +344,3 @@ class Driver:
                 f"the metric must be one that this task gives, but got {self._spec.metric!r}. "
                 f"Known: {', '.join(known)}."
             )
-
-
-def _means(prefix: str, parts: list[Sums]) -> Metrics:
-    """Row-weighted means over shards, added up in shard order."""
-    totals: dict[str, tuple[float, int]] = {}
-    for sums in parts:
-        for name, (total, rows) in sums.items():
-            before = totals.get(name, (0.0, 0))
-            totals[name] = (before[0] + total, before[1] + rows)
-    return {f"{prefix}_{name}": total / rows for name, (total, rows) in totals.items()}

@@ -9,12 +9,14 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import cast
+
+import numpy as np
 
 from cerebro.errors import ResumeMismatchError, RunCorruptError
 from cerebro.storage import Store, layout
 from cerebro.types import Json, Mode
+from cerebro.version import __version__
 
 FORMAT = 1
 
@@ -113,8 +115,8 @@ def environment(versions: Mapping[str, str], device: str) -> dict[str, Json]:
     """What of the machine decides the last bits of a result."""
     return {
         "python": platform.python_version(),
-        "numpy": metadata.version("numpy"),
-        "cerebro": metadata.version("cerebro"),
+        "numpy": np.__version__,
+        "cerebro": __version__,
         "device": device,
         **versions,
     }

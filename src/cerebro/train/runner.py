@@ -15,9 +15,9 @@ from typing import cast
 
 from cerebro.data import Shard, open_dataset
 from cerebro.errors import MissingDependencyError, UsageError
-from cerebro.task import Task
+from cerebro.task import ParamDict, Task
 from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
-from cerebro.types import ParamDict, Split
+from cerebro.types import Split
 
 #: Name -> module:Class and what to install.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {

@@ -58,10 +58,15 @@ def test_sparse_rows_come_back():
 
 
 @pytest.mark.parametrize("name", ["x", "a much longer name", "y" * 77])
-def test_the_first_array_starts_at_a_multiple_of_64_bytes(name):
-    values = np.full((3, 16), 7, np.uint8)
-    data = b"".join(encode({name: values}, as_table({name: values}, split="train").schema))
-    assert data.index(values.tobytes()) % ALIGNMENT == 0
+def test_the_widest_array_starts_at_a_multiple_of_64_bytes_of_the_file(name):
+    columns = {"first": np.full(3, 5, np.uint8), name: np.full((3, 9), 7, np.uint8)}
+    data = b"".join(encode(columns, as_table(columns, split="train").schema))
+    assert data.index(columns[name].tobytes()) % ALIGNMENT == 0
+
+
+def test_columns_keep_the_order_they_were_given_in():
+    columns = {"narrow": np.zeros(3), "text": list("abc"), "wide": np.zeros((3, 9))}
+    assert list(round_trip(columns)) == list(columns)
 
 
 def test_arrays_are_views_of_the_file():

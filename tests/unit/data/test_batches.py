@@ -19,9 +19,7 @@ def make_shard(rows, **columns):
         "y": np.arange(rows),
     }
     table = as_table(columns, split="train")
-    return Shard(
-        split=Split.TRAIN, number=0, rows=rows, schema=table.schema, columns=table.columns
-    )
+    return Shard(split=Split.TRAIN, number=0, rows=rows, schema=table.schema, columns=table.columns)
 
 
 @given(rows=st.integers(1, 60), batch_size=st.integers(1, 70), seed=st.integers(0, 99))

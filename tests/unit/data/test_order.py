@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from cerebro.data.order import permutation, shuffle
 from cerebro.errors import UsageError
 
-
 GOLDEN_PERMUTATION = [703, 781, 968, 614, 711, 308, 123, 51]
 GOLDEN_SHUFFLE = [733, 100, 342, 192, 833, 997, 67, 949]
 

@@ -1,0 +1,183 @@
+"""Commands, their options, and how errors become exit codes.
+
+====  ======================================================
+code  meaning
+====  ======================================================
+0     done; some trials may have failed (1 with `--strict`)
+1     failed, or every trial failed
+2     the request cannot be carried out as written
+75    state saved, safe to restart (disk full, SIGTERM)
+130   interrupted by Ctrl-C, state saved
+====  ======================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cerebro import __version__
+from cerebro.errors import CerebroError, RunInterrupted
+
+app = typer.Typer(
+    name="cerebro",
+    help="Model selection by hopping: cut the data once, let the models travel.",
+    add_completion=False,
+    no_args_is_help=True,
+    # Plain help is the same in a pipe, and does not load rich.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT.yaml", help="The experiment file.", show_default=False)
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY.SUB=VALUE]...",
+        help="Changes to the file, such as epochs=3 or space.lr=0.1.",
+        show_default=False,
+    ),
+]
+RunDirectory = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
+]
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Say what went wrong in one paragraph, and exit with its code."""
+    try:
+        yield
+    except CerebroError as error:
+        word = "stopped" if isinstance(error, RunInterrupted) else "error"
+        print(f"{word}: {_printable(str(error))}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("stopped.", file=sys.stderr)
+        raise typer.Exit(RunInterrupted.exit_code) from None
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+def _printable(text: str) -> str:
+    """Names come from users; on a terminal an escape code in them would act."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cerebro {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def cerebro(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Model selection by hopping: cut the data once, let the models travel."""
+
+
+@app.command()
+@reported()
+def run(
+    experiment: ExperimentFile,
+    overrides: Overrides = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Move a run of this name aside and start anew.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Resume although something changed that changes results; recorded."
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if any trial failed.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")
+    ] = False,
+) -> None:
+    """Train every configuration and rank them. Running it again resumes where it stopped."""
+    from cerebro.cli.run import run_experiment
+
+    code = run_experiment(
+        experiment, overrides or [], fresh=fresh, force=force, strict=strict, quiet=quiet
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+@reported()
+def status(run: RunDirectory) -> None:
+    """How far a run is, its best trial, who works on it. Works while it is going on."""
+    from cerebro.cli.status import show_status
+
+    show_status(run)
+
+
+@app.command()
+@reported()
+def results(
+    run: RunDirectory,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON array.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
+    trial: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T", help="One trial, epoch by epoch: t0007 or 7.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """The leaderboard of a run, or the epochs of one trial."""
+    from cerebro.cli.results import Format, show_results, show_trial
+    from cerebro.errors import UsageError
+
+    if as_json and as_csv:
+        raise UsageError("the result is written once: give --json or --csv, not both.")
+    form = Format.JSON if as_json else Format.CSV if as_csv else Format.TABLE
+    if trial is None:
+        show_results(run, form)
+    else:
+        show_trial(run, trial, form)
+
+
+@app.command()
+@reported()
+def plan(experiment: ExperimentFile, overrides: Overrides = None) -> None:
+    """What a run would do: trials, visits, bytes, time. Trains nothing and writes nothing."""
+    from cerebro.cli.plan import show_plan
+
+    show_plan(experiment, overrides or [])
+
+
+@app.command()
+@reported()
+def doctor(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run's directory, to verify it.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Versions, devices and what is missing; with RUN, verify its journal and checkpoints."""
+    from cerebro.cli.doctor import show_health
+
+    raise typer.Exit(show_health(run))

@@ -1,0 +1,165 @@
+"""`cerebro run`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from cerebro.cli.table import format_trials
+from cerebro.config.overrides import apply_overrides
+from cerebro.config.schema import ExperimentConfig, load_experiment
+from cerebro.config.yaml import load_yaml
+from cerebro.errors import CerebroError, ConfigError, DiskFullError, RunInterrupted, UsageError
+from cerebro.experiment import Experiment
+from cerebro.results import Result, TrialResult
+from cerebro.run.recovery import load_history
+from cerebro.search import Space
+from cerebro.storage import Store, layout
+from cerebro.track.efficiency import Summary
+from cerebro.track.text import clean, show_params
+from cerebro.types import TrialStatus
+
+_FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
+#: Failed trials told one by one.
+_TOLD = 5
+
+
+def run_experiment(
+    path: Path, overrides: Sequence[str], *, fresh: bool, force: bool, strict: bool, quiet: bool
+) -> int:
+    """Carry the experiment to its end, or to where it is stopped; gives the exit code."""
+    _warn_on_stderr()
+    signal.signal(signal.SIGTERM, _stop_before_start)
+    config = load_experiment(path, overrides)
+    experiment = Experiment(
+        name=config.name,
+        data=config.data,
+        store=config.store,
+        backend=config.backend,
+        workers=config.workers,
+        threads_per_worker=config.threads_per_worker,
+        seed=config.seed,
+    )
+    # As late as this: a module of the user's must not hide one of ours.
+    sys.path[:0] = dict.fromkeys([os.getcwd(), os.path.dirname(os.path.abspath(path))])
+    was_finished = not fresh and _is_finished(experiment.store)
+    try:
+        result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
+    except (RunInterrupted, DiskFullError) as error:
+        error.args = (f"{error} To resume: {_command(path, overrides)}",)
+        raise
+    except UsageError as error:
+        raise _located(error, config, path, overrides) from error
+    if was_finished:
+        print(f"run {config.name} is finished already; --fresh starts a new one.")
+    if was_finished or quiet:
+        _show_result(result)
+    return _conclude(result, strict=strict)
+
+
+def _fit(
+    experiment: Experiment, config: ExperimentConfig, *, progress: bool, fresh: bool, force: bool
+) -> Result:
+    return experiment.run_fit(
+        config.task,
+        Space(config.space),
+        num_epochs=config.epochs,
+        metric=config.metric,
+        mode=config.mode,
+        search=config.search,
+        num_trials=config.num_trials,
+        batch_size=config.batch_size,
+        checkpoint=config.checkpoint,
+        device=config.device,
+        progress=progress,
+        fresh=fresh,
+        force=force,
+    )
+
+
+def _is_finished(store: Store) -> bool:
+    return store.exists(layout.RUN) and load_history(store)[1].is_finished
+
+
+def _show_result(result: Result) -> None:
+    print(format_trials(result))
+    if result.summary:
+        print(Summary(**result.summary).line())
+
+
+def _conclude(result: Result, *, strict: bool) -> int:
+    """Tell of failures and where everything is; gives the exit code."""
+    trials = result.trials
+    failed = [trial for trial in trials if trial.status in _FAILED]
+    _tell_failures(failed, len(trials), result.path)
+    for label, name in (
+        ("report", layout.REPORT),
+        ("trace", layout.TRACE),
+        ("tensorboard", layout.TENSORBOARD),
+    ):
+        where = os.path.join(result.path, name)
+        if os.path.exists(where):
+            prefix = "tensorboard --logdir " if name == layout.TENSORBOARD else ""
+            print(f"{label + ':':13}{prefix}{shlex.quote(where) if prefix else where}")
+    print(f"{'results:':13}cerebro results {shlex.quote(result.path)}")
+    if len(failed) == len(trials):
+        raise CerebroError(f"all {len(trials)} trials failed.")
+    return 1 if failed and strict else 0
+
+
+def _tell_failures(failed: Sequence[TrialResult], trials: int, path: str) -> None:
+    if not failed:
+        return
+    print(f"{len(failed)} of {trials} trials failed:")
+    for trial in failed[:_TOLD]:
+        params = clean(show_params(trial.params), 80)
+        print(f"  {trial.id} [{params}] {trial.status}: {clean(trial.error or 'unknown')}")
+    if len(failed) > _TOLD:
+        print(f"  … and {len(failed) - _TOLD} more")
+    print(f"  more about one: cerebro results {shlex.quote(path)} --trial {failed[0].id}")
+
+
+def _located(
+    error: UsageError, config: ExperimentConfig, path: Path, overrides: Sequence[str]
+) -> UsageError:
+    """The error with the line of the value that it is about, where it tells one."""
+    if isinstance(error, ConfigError):
+        return error
+    signs = {
+        "task": repr(config.task),
+        "metric": f"got {config.metric!r}",
+        "space": "the task asks for params[",
+    }
+    key = next((key for key, sign in signs.items() if sign in str(error)), None)
+    if key is None:
+        return error
+    document = apply_overrides(load_yaml(path), overrides, ExperimentConfig.model_fields)
+    return ConfigError(f"{document.place((key,)).text}: {error}")
+
+
+def _command(path: Path, overrides: Sequence[str]) -> str:
+    return shlex.join(["cerebro", "run", str(path), *overrides])
+
+
+class _StderrHandler(logging.Handler):
+    """Looks for stderr at each record: a live table puts itself in between."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+
+
+def _warn_on_stderr() -> None:
+    logger = logging.getLogger("cerebro")
+    logger.addHandler(_StderrHandler(logging.WARNING))
+    logger.propagate = False
+
+
+def _stop_before_start(number: int, frame: FrameType | None) -> None:
+    """Batch systems restart what exits with this code; a run has handlers of its own."""
+    raise SystemExit(DiskFullError.exit_code)
