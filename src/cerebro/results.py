@@ -146,7 +146,7 @@ class Result:
         found = self._find(trial)
         ref = self._checkpoint(found, which)
         saved = load_checkpoint(self._store, ref, into=bytearray)
-        framework = make_framework(self._task_for(task), device="cpu", threads=1)
+        framework = make_framework(self._task_for(task), device="cpu", threads=0)
         return framework.load(found.params, State(memoryview(saved.data), saved.meta))
 
     def digest(self) -> str:

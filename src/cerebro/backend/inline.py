@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import queue
 import socket
 from collections import deque
 
@@ -20,6 +21,7 @@ from cerebro.backend.base import (
     WorkerInfo,
 )
 from cerebro.backend.failure import describe_failure
+from cerebro.errors import RunInterrupted
 from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
@@ -33,7 +35,8 @@ class InlineBackend:
 
     def __init__(self, *, log_dir: str | None = None) -> None:
         self._queue: deque[tuple[int, VisitCall, Source]] = deque()
-        self._events: deque[Event] = deque()
+        #: Safe to put to from another thread or a signal handler.
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._states: dict[int, memoryview] = {}
         self._next_key = 0
         self._runner: VisitRunner | None = None
@@ -55,21 +58,19 @@ class InlineBackend:
                 task_name=name,
                 task_digest=digest,
             )
-            self._events.append(Joined(info))
+            self._events.put(Joined(info))
 
     def submit(self, worker: int, call: VisitCall, source: Source) -> None:
         self._queue.append((worker, call, source))
 
     def events(self) -> list[Event]:
-        if not self._events and self._queue:
+        if self._events.empty() and self._queue:
             worker, call, source = self._queue.popleft()
-            self._events.append(self._run(worker, call, source))
-        found = list(self._events)
-        self._events.clear()
-        return found
+            self._events.put(self._run(worker, call, source))
+        return [self._events.get()]
 
     def post(self, payload: object) -> None:
-        self._events.append(Posted(payload))
+        self._events.put(Posted(payload))
 
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
         return save_checkpoint(
@@ -88,12 +89,17 @@ class InlineBackend:
     def stop(self) -> None:
         self._queue.clear()
         self._states.clear()
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     def _run(self, worker: int, call: VisitCall, source: Source) -> Event:
         assert self._runner is not None, "start() comes first"  # noqa: S101
         try:
             state, report = self._runner.run(call, self._open(source), _allocate)
-        except Exception as error:
+        except RunInterrupted:
+            raise
+        except (Exception, SystemExit) as error:
             return Failed(worker, call, describe_failure(error))
         if state is None:
             return Done(worker, call, report, None)

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import cloudpickle
 
@@ -23,6 +23,7 @@ from cerebro.backend.base import (
     Done,
     Event,
     Failed,
+    FailureKind,
     Joined,
     Lost,
     Posted,
@@ -41,7 +42,7 @@ from cerebro.backend.wire import (
     VisitDone,
     VisitFailed,
 )
-from cerebro.errors import UsageError, WorkerError
+from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import save as save_checkpoint
 from cerebro.train.visit import VisitCall
@@ -74,29 +75,34 @@ class LocalBackend:
 
     def __init__(self, *, log_dir: str | None = None) -> None:
         self._log_dir = log_dir
-        self._arena = Arena()
         self._workers: dict[int, _Worker] = {}
         self._slots: dict[int, Slot] = {}
         self._next_key = 0
-        self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._posted: deque[object] = deque()
         self._events: deque[Event] = deque()
         self._setup = b""
         self._threads = 1
         self._failed_starts = 0
-        self._is_stopped = False
+        self._is_running = False
 
     def start(self, setup: Setup, workers: int) -> None:
-        self._setup = cloudpickle.dumps(setup)
+        self._setup = _pickle_setup(setup)
         self._threads = setup.threads
+        self._arena = Arena()
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._is_running = True
         for index in range(workers):
             self._spawn(index)
 
     def submit(self, worker: int, call: VisitCall, source: Source) -> None:
         target = self._workers[worker]
+        if not target.is_ready:
+            # It died after the caller last looked; its successor has not joined yet.
+            self._events.append(Lost(worker, call, "died before the visit reached it"))
+            return
         given: list[Slot] = []
         state: SlotState | CheckpointRef | None = None
         if isinstance(source, StateRef):
@@ -125,6 +131,8 @@ class LocalBackend:
 
     def post(self, payload: object) -> None:
         self._posted.append(payload)
+        if not self._is_running:
+            return
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"!")
 
@@ -144,9 +152,9 @@ class LocalBackend:
         self._arena.free(self._slots.pop(state.key))
 
     def stop(self) -> None:
-        if self._is_stopped:
+        if not self._is_running:
             return
-        self._is_stopped = True
+        self._is_running = False
         for worker in self._workers.values():
             with contextlib.suppress(OSError):
                 worker.connection.send(Stop()) if worker.call is None else _kill(worker.process)
@@ -253,8 +261,10 @@ class LocalBackend:
 
     def _cannot_start(self, message: CannotStart) -> Exception:
         failure = message.failure
-        if message.is_usage:
-            return UsageError(failure.message.removeprefix(f"{failure.error}: "))
+        if failure.kind is FailureKind.USAGE:
+            return UsageError(failure.message)
+        if failure.kind is FailureKind.FATAL:
+            return DataError(failure.message)
         return WorkerError(f"a worker cannot start: {failure.message}\n{failure.traceback}")
 
     def _last_words(self, index: int) -> str:
@@ -263,6 +273,17 @@ class LocalBackend:
         with open(self._log_path(index), "rb") as file:
             tail = file.read()[-2000:].decode(errors="replace")
         return f"Its output ends with:\n{tail}"
+
+
+def _pickle_setup(setup: Setup) -> bytes:
+    try:
+        return cast(bytes, cloudpickle.dumps(setup))
+    except Exception as error:
+        raise UsageError(
+            f"the task must be able to travel to a worker process, but {setup.task!r} cannot be "
+            f"pickled: {type(error).__name__}: {error}. Open files, locks and the like in model() "
+            "instead of keeping them in the task."
+        ) from error
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -45,8 +45,6 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class CannotStart:
     failure: Failure
-    #: Whether the setup is wrong (and not this worker).
-    is_usage: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from cerebro.backend.wire import (
     VisitDone,
     VisitFailed,
 )
-from cerebro.errors import UsageError
 from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
@@ -56,7 +55,7 @@ def _serve(index: int, connection: Connection, mapping: Mapping) -> None:
             setup.task, setup.data, device=setup.device, threads=setup.threads, worker=index
         )
     except Exception as error:
-        connection.send(CannotStart(describe_failure(error), isinstance(error, UsageError)))
+        connection.send(CannotStart(describe_failure(error)))
         return
     connection.send(Hello(_introduce(index, runner)))
     while isinstance(message := connection.recv(), RunVisit):

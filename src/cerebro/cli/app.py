@@ -36,12 +36,13 @@ app = typer.Typer(
 )
 
 ExperimentFile = Annotated[
-    Path, typer.Argument(metavar="EXPERIMENT.yaml", help="The experiment file.", show_default=False)
+    Path,
+    typer.Argument(metavar="EXPERIMENT", help="The experiment file (YAML).", show_default=False),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY.SUB=VALUE]...",
+        metavar="KEY.SUB=VALUE",
         help="Changes to the file, such as epochs=3 or space.lr=0.1.",
         show_default=False,
     ),
@@ -93,7 +94,10 @@ def cerebro(
     """Model selection by hopping: cut the data once, let the models travel."""
 
 
-@app.command()
+@app.command(
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong request, 75 state saved, safe to restart (disk "
+    "full, SIGTERM), 130 stopped by Ctrl-C, state saved."
+)
 @reported()
 def run(
     experiment: ExperimentFile,
@@ -172,9 +176,7 @@ def plan(experiment: ExperimentFile, overrides: Overrides = None) -> None:
 def doctor(
     run: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[RUN]", help="A run's directory, to verify it.", show_default=False
-        ),
+        typer.Argument(metavar="RUN", help="A run's directory, to verify it.", show_default=False),
     ] = None,
 ) -> None:
     """Versions, devices and what is missing; with RUN, verify its journal and checkpoints."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cerebro.cli.directory import open_directory
-from cerebro.cli.table import format_columns, format_trials
+from cerebro.cli.table import format_columns, print_trials
 from cerebro.results import Result, TrialResult
 from cerebro.track.text import clean, show, show_params
 from cerebro.types import Json, Metrics
@@ -29,7 +29,7 @@ def show_results(path: Path, form: Format) -> None:
     """Write the leaderboard to standard output."""
     result = _open(path)
     if form is Format.TABLE:
-        print(format_trials(result, limit=len(result.trials)))
+        print_trials(result, limit=len(result.trials))
     elif form is Format.CSV:
         _write_csv([_without_none(row) for row in result.leaderboard()])
     else:

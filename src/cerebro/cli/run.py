@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from cerebro.cli.table import format_trials
+from cerebro.cli.table import print_trials
 from cerebro.config.overrides import apply_overrides
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.config.yaml import load_yaml
@@ -52,8 +52,7 @@ def run_experiment(
     try:
         result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
-        error.args = (f"{error} To resume: {_command(path, overrides)}",)
-        raise
+        raise _resumable(error, path, overrides) from error
     except UsageError as error:
         raise _located(error, config, path, overrides) from error
     if was_finished:
@@ -88,7 +87,7 @@ def _is_finished(store: Store) -> bool:
 
 
 def _show_result(result: Result) -> None:
-    print(format_trials(result))
+    print_trials(result)
     if result.summary:
         print(Summary(**result.summary).line())
 
@@ -143,8 +142,12 @@ def _located(
     return ConfigError(f"{document.place((key,)).text}: {error}")
 
 
-def _command(path: Path, overrides: Sequence[str]) -> str:
-    return shlex.join(["cerebro", "run", str(path), *overrides])
+def _resumable(error: CerebroError, path: Path, overrides: Sequence[str]) -> CerebroError:
+    """The error with the command that resumes the run: the same, but never `--fresh`."""
+    command = shlex.join(["cerebro", "run", str(path), *overrides])
+    told = type(error)(f"{error} To resume: {command}")
+    told.exit_code = error.exit_code
+    return told
 
 
 class _StderrHandler(logging.Handler):

@@ -1,7 +1,8 @@
-"""Tables on standard output: aligned text, the same on a terminal and in a pipe."""
+"""Tables on standard output: aligned text, readable without colour and in a pipe."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from cerebro.results import Result
@@ -10,10 +11,23 @@ from cerebro.track.plain import LEADERBOARD_ROWS, format_leaderboard
 from cerebro.track.text import clean
 
 
-def format_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> str:
-    """The leaderboard of a run."""
+def print_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> None:
+    """The leaderboard of a run; on a terminal the best trial stands out."""
+    metric = clean(result.metric, 40)
+    rows = _rank(result)
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from cerebro.track.console import render_leaderboard
+
+        Console().print(render_leaderboard(rows, metric=metric, limit=limit))
+    else:
+        print(format_leaderboard(rows, metric=metric, limit=limit))
+
+
+def _rank(result: Result) -> list[TrialRow]:
     order = {row["trial"]: place for place, row in enumerate(result.leaderboard())}
-    rows = [
+    return [
         TrialRow(
             trial=trial.number,
             params=trial.params,
@@ -25,7 +39,6 @@ def format_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> str:
         )
         for trial in sorted(result.trials, key=lambda trial: order[trial.id])
     ]
-    return format_leaderboard(rows, metric=clean(result.metric, 40), limit=limit)
 
 
 def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
@@ -45,10 +58,8 @@ def format_bytes(count: float) -> str:
     >>> format_bytes(999), format_bytes(12_345_678)
     ('999 B', '12.3 MB')
     """
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
+    units = ["TB", "GB", "MB", "kB", "B"]
+    while count >= 999.95 and len(units) > 1:
         count /= 1000
-        if count < 999.95:
-            break
-    return f"{count:.1f} {unit}"
+        units.pop()
+    return f"{count:.0f} B" if units[-1] == "B" else f"{count:.1f} {units[-1]}"

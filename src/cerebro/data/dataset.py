@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
 from cerebro.data.schema import Schema
@@ -22,16 +21,15 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
 
     Raises `DataError` if there is none or its manifest is damaged. Shards are checked when opened.
     """
-    root = open_store(path).local_path()
-    where = os.path.join(root, FILE)
-    try:
-        data = Path(where).read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
+    store = open_store(path)
+    root = store.local_path()
+    if not store.exists(FILE):
         raise DataError(
             f"there is no dataset at {root}: it has no {FILE}. "
             "Prepare one with cerebro.data.from_arrays, from_csv, from_parquet or from_torch."
-        ) from error
-    return Dataset(root, DatasetManifest.from_bytes(data, where=where))
+        )
+    where = os.path.join(root, FILE)
+    return Dataset(root, DatasetManifest.from_bytes(store.read(FILE), where=where))
 
 
 class Dataset:

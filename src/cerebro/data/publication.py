@@ -21,7 +21,7 @@ from cerebro.data.manifest import FILE, SHARD_FILE, DatasetManifest, ShardInfo
 from cerebro.data.order import shuffle
 from cerebro.data.schema import Schema, check_same_schema
 from cerebro.data.shard import sha256
-from cerebro.errors import CerebroError, DataError, UsageError
+from cerebro.errors import DataError, UsageError
 from cerebro.storage.disk import Disk
 from cerebro.storage.store import Store, is_temp, open_store
 from cerebro.types import Split
@@ -163,7 +163,7 @@ def _current_files(root: str) -> set[str]:
     """Files of the dataset that is there now; none if there is none or its manifest is damaged."""
     try:
         data = open_dataset(root)
-    except CerebroError:
+    except DataError:
         return set()
     return {info.file for split in data.splits for info in data.shards(split)}
 

@@ -14,7 +14,7 @@ from cerebro.data.arrow import decode
 from cerebro.data.columns import Values
 from cerebro.data.manifest import ShardInfo
 from cerebro.data.schema import Schema
-from cerebro.errors import DataError, ShardCorruptError
+from cerebro.errors import DataError, ShardCorruptError, StoreError
 from cerebro.types import Split
 
 
@@ -80,6 +80,8 @@ def _map(path: str, info: ShardInfo) -> mmap.mmap:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise ShardCorruptError(f"shard {path} is missing. {_REMEDY}") from error
+    except OSError as error:
+        raise StoreError(f"shard {path} cannot be opened: {error.strerror}.") from error
     try:
         size = os.fstat(descriptor).st_size
         if size != info.bytes:

@@ -44,7 +44,7 @@ def _of_workers(planner: Planner, ready: list[int]) -> Iterator[str]:
     if idle & busy:
         yield f"a worker is idle or busy, not both, but these are: {sorted(idle & busy)}"
     if idle | busy != set(planner.workers):
-        yield f"every live worker is idle or busy, but live={sorted(planner.workers)}, {idle=}, {busy=}"
+        yield f"live workers are idle or busy, but {planner.workers} live, {idle=}, {busy=}"
     if idle and ready and not planner.is_draining:
         yield f"no worker idles while something is ready, but {idle=}, {ready=}"
 
@@ -85,7 +85,7 @@ def _of_train(
     shard = shard_at(state.unit.start, state.epoch, state.step, planner.train_shards)
     for visit in trains:
         if (visit.epoch, visit.step, visit.shard) != (state.epoch, state.step, shard):
-            yield f"the rotation is at epoch {state.epoch}, step {state.step}, {shard=}, not {visit}"
+            yield f"it is at epoch {state.epoch}, step {state.step}, {shard=}, but runs {visit}"
 
 
 def _of_eval(

@@ -5,7 +5,7 @@ All are NamedTuples: one is made per decision, and a plan may take ten million o
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from cerebro.mop.failures import Cause
 from cerebro.mop.visit import Phase, Unit, Visit
@@ -108,7 +108,7 @@ class UnitFailed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """No unit is unfinished any more."""
+    """No unit is unfinished any more; given again if a unit is added and ends after that."""
 
 
 class Stalled(NamedTuple):
@@ -140,15 +140,15 @@ def _plain(value: object) -> object:
     return str(value) if isinstance(value, Phase | Cause) else value
 
 
-def _rich(name: str, value: object) -> object:
+def _rich(name: str, value: object) -> Any:
     if isinstance(value, dict):
         kind: type[Unit | Visit] = Unit if name == "unit" else Visit
         return kind(**{key: _rich(key, item) for key, item in value.items()})
     if isinstance(value, list):
         return frozenset(value) if name == "holds" else tuple(value)
     if name == "phase":
-        return Phase(cast(str, value))
-    return Cause(cast(str, value)) if name == "cause" else value
+        return Phase(str(value))
+    return Cause(str(value)) if name == "cause" else value
 
 
 def to_dict(message: Message) -> dict[str, object]:
@@ -171,8 +171,7 @@ def from_dict(data: dict[str, object]) -> Message:
     kind = _TYPES.get(str(data.get("type")))
     if kind is None:
         raise ValueError(f"unknown message type {data.get('type')!r}. Known: {', '.join(_TYPES)}.")
-    fields = {key: _rich(key, value) for key, value in data.items() if key != "type"}
     try:
-        return kind(**fields)  # type: ignore[arg-type]
+        return kind(**{key: _rich(key, value) for key, value in data.items() if key != "type"})
     except TypeError as error:
         raise ValueError(f"a {kind.__name__} must have {kind._fields}: {error}.") from None

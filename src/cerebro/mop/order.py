@@ -21,8 +21,8 @@ def visits(
 ) -> Iterator[tuple[int, Phase, int, int]]:
     """Every (epoch, phase, step, shard) of a unit; the eval visits of an epoch commute.
 
-    >>> list(visits(1, 1, 2, 1))
-    [(0, <Phase.TRAIN: 'train'>, 0, 1), (0, <Phase.TRAIN: 'train'>, 1, 0), (0, <Phase.EVAL: 'eval'>, 0, 0)]
+    >>> [(str(phase), shard) for _, phase, _, shard in visits(1, 1, 2, 1)]
+    [('train', 1), ('train', 0), ('eval', 0)]
     """
     for epoch in range(epochs):
         for step in range(train_shards):

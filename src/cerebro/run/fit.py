@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro.backend.base import Backend, Setup, WorkerInfo
+from cerebro.errors import UsageError
 from cerebro.run.driver import Driver
 from cerebro.run.history import ranking
 from cerebro.run.recovery import OpenRun, open_run
@@ -105,6 +106,7 @@ class _Fit:
         found: list[dict[str, Json]] = []
         number = len(self._run.history.trials)
         while (params := sampler.ask(number)) is not None:
+            _check_batch_size(params.get("batch_size", self._spec.batch_size))
             start = number % self._spec.train_shards
             found.append({"type": "trial", "trial": number, "params": dict(params), "start": start})
             number += 1
@@ -190,3 +192,10 @@ class _Fit:
                 for ref in run.history.apply(record):
                     run.store.remove(ref.manifest_path)
                     run.store.remove(ref.data_path)
+
+
+def _check_batch_size(value: Json) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(
+            f"batch_size must be an integer of at least 1, but the space gives {value!r}."
+        )

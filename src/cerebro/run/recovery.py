@@ -118,6 +118,8 @@ def _repair(run: OpenRun) -> None:
 
 def _verify(run: OpenRun, trial: TrialHistory) -> None:
     """Go back to the last state before the first damaged checkpoint, if there is one."""
+    if trial.status.is_final and not trial.checkpoints:
+        return
     good = 0
     for ref in trial.checkpoints:
         try:
@@ -126,7 +128,7 @@ def _verify(run: OpenRun, trial: TrialHistory) -> None:
             run.notices.append(f"{error} {trial_id(trial.number)} goes back to visit {good}.")
             break
         good = ref.visits
-    if good != trial.visits and not trial.is_dropped:
+    if good != trial.visits:
         run.append({"type": "rollback", "trial": trial.number, "visits": good})
 
 

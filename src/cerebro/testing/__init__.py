@@ -1,1 +1,1 @@
-"""Contract suites and faults for testing what is built on Cerebro."""
+"""Contract suites, faults, a toy framework and a checker of runs, to test with."""

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
+
 from cerebro.errors import UsageError
 from cerebro.types import Json
 
@@ -18,6 +20,8 @@ def encode(value: object, where: str) -> Json:
     >>> decode(encode({"betas": (0.9, 0.999), 3: float("inf")}, "example"))
     {'betas': (0.9, 0.999), 3: inf}
     """
+    if isinstance(value, np.generic):
+        return encode(value.item(), where)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

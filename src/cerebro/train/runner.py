@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -13,16 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from cerebro.data import Shard, open_dataset
+from cerebro.data import open_dataset
 from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
-from cerebro.types import Split
 
 #: Name -> module:Class and what to install.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {
     "torch": ("cerebro.train.torch:TorchFramework", "pip install 'cerebro[torch]'"),
 }
+
+
+#: Prefix of the modules made of `file.py:Class` tasks.
+_FILE_MODULE = "cerebro_task_"
 
 
 class VisitRunner:
@@ -44,7 +48,6 @@ class VisitRunner:
         self.dataset = open_dataset(data)
         self.task = import_task(task) if isinstance(task, str) else task
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
-        self._shards: dict[tuple[Split, int], Shard] = {}
 
     def run(
         self, call: VisitCall, state: State | None, allocate: Allocate
@@ -52,7 +55,7 @@ class VisitRunner:
         """Run a visit. The state is None after an evaluation."""
         call = replace(call, params=tuple(ParamDict(params) for params in call.params))
         began = time.perf_counter()
-        shard = self._shard(call.split, call.shard)
+        shard = self.dataset.open_shard(call.split, call.shard)
         opened_s = time.perf_counter() - began
         if not call.is_training:
             if state is None:
@@ -63,12 +66,9 @@ class VisitRunner:
         after, report = self.framework.train(call, shard, state, allocate)
         return after, replace(report, data_s=report.data_s + opened_s, metric_names=names)
 
-    def _shard(self, split: Split, index: int) -> Shard:
-        shard = self._shards.get((split, index))
-        if shard is None:
-            shard = self.dataset.open_shard(split, index)
-            self._shards[split, index] = shard
-        return shard
+    def close(self) -> None:
+        """Give back what it changed in this process."""
+        self.framework.close()
 
 
 def make_framework(task: Task, *, device: str, threads: int, worker: int = 0) -> Framework:
@@ -82,7 +82,7 @@ def make_framework(task: Task, *, device: str, threads: int, worker: int = 0) ->
         )
     try:
         factory = getattr(importlib.import_module(module), name)
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise MissingDependencyError(
             f"framework {task.framework!r} cannot be imported ({error}). {hint}"
         ) from error
@@ -110,13 +110,18 @@ def import_task(reference: str) -> Task:
             f"{reference!r} must name a subclass of cerebro.Task, but {where} has "
             f"{'no ' + name if found is None else type(found).__name__ + ' ' + name}."
         )
-    return found()
+    try:
+        return found()
+    except TypeError as error:
+        raise UsageError(
+            f"the task {reference!r} must be made without arguments to be named, but: {error}."
+        ) from error
 
 
 def _import_file(path: Path) -> object:
     if not path.is_file():
         raise UsageError(f"the task's file must exist, but there is no {path}.")
-    name = f"cerebro_task_{path.stem}"
+    name = f"{_FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be imported as Python.")
@@ -134,4 +139,7 @@ def describe_task(task: Task) -> tuple[str, str]:
         digest = hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()
     except (OSError, TypeError):
         digest = ""
-    return f"{cls.__module__}:{cls.__qualname__}", digest
+    where = cls.__module__
+    if where.startswith(_FILE_MODULE):
+        where = os.path.abspath(inspect.getfile(cls))
+    return f"{where}:{cls.__qualname__}", digest

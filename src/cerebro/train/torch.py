@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
 from cerebro.data import Shard
 from cerebro.errors import TrialError, UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.task import Task
-from cerebro.train.seeds import derive_seed, seed_host
+from cerebro.task import Batch, Task
+from cerebro.train.seeds import derive_seed
 from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_build import Builder, seed_everything
 from cerebro.train.torch_state import Components, copy_state
 from cerebro.train.visit import Allocate, Diverged, State, Sums, VisitCall, VisitReport
 from cerebro.types import Json, Params
@@ -28,22 +31,26 @@ class TorchFramework:
     """Trains a `Task` with PyTorch on one device."""
 
     def __init__(self, task: Task, *, device: str = "auto", threads: int = 1, worker: int = 0):
-        torch.set_num_threads(threads)
+        self._threads_before = torch.get_num_threads()
+        if threads:
+            torch.set_num_threads(threads)
         self.task = task
         self._device = _pick_device(device, worker)
         self.device = self._device.type
         self._batches = TorchBatches(self._device)
+        self._builder = Builder(task, self._device)
         _warm_up(self._device)
 
     def versions(self) -> dict[str, str]:
-        return {"torch": torch.__version__}
+        # Not the object itself: to unpickle it imports torch.
+        return {"torch": str(torch.__version__)}
 
     def train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
         params = call.params[0]
-        parts = self._build(call.seed, call.trials[0], params)
+        parts = self._build(call.seed, call.trials[0], params, is_new=state is None)
         bound: tuple[Layout, memoryview] | None = None
         steps, epoch_loss, epoch_rows = 0, 0.0, 0
         if state is not None:
@@ -71,6 +78,8 @@ class TorchFramework:
             **parts.meta(),
             "steps": steps + len(losses),
             "epoch_loss": [epoch_loss, epoch_rows],
+            "seed": call.seed,
+            "trial": call.trials[0],
         }
         finished = time.perf_counter()
         report = VisitReport(
@@ -87,8 +96,8 @@ class TorchFramework:
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         began = time.perf_counter()
         params = call.params[0]
-        parts = self._build(call.seed, call.trials[0], params)
-        parts.bind(Layout.parse(state.buffer), state.buffer, state.meta)
+        parts = self._build(call.seed, call.trials[0], params, is_new=False)
+        parts.bind(Layout.parse(state.buffer), state.buffer, state.meta, is_shared=True)
         seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
         started = time.perf_counter()
         sums = self._score(parts.model, shard, call, params)
@@ -99,32 +108,30 @@ class TorchFramework:
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
         params = call.params[0]
-        model = self._model(call.seed, call.trials[0], params).eval()
+        model = self._builder.model(call.seed, call.trials[0], params).eval()
         batch, _ = next(self._batches.in_order(shard, min(call.batch_size, shard.rows)))
         with torch.no_grad():
-            return ("loss", *self.task.metrics(model, batch, params))
+            return ("loss", *self._metrics(model, batch, params))
 
     def load(self, params: Params, state: State) -> nn.Module:
-        parts = self._build(0, 0, params)
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        seed, trial = cast(int, state.meta["seed"]), cast(int, state.meta["trial"])
+        parts = self._build(seed, trial, params, is_new=False)
         layout = Layout.parse(state.buffer)
         own = memoryview(bytearray(state.buffer[: layout.total_bytes]))
         parts.bind(layout, own, state.meta)
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
         return parts.model.eval()
 
-    def _model(self, seed: int, trial: int, params: Params) -> nn.Module:
-        seed_everything(derive_seed("model", seed, trial))
-        model = self.task.model(params)
-        if not isinstance(model, nn.Module):
-            raise UsageError(
-                f"{type(self.task).__name__}.model must return an nn.Module, but returned a "
-                f"{type(model).__name__}."
-            )
-        return model if self.device == "cpu" else model.to(self._device)
+    def close(self) -> None:
+        torch.set_num_threads(self._threads_before)
 
-    def _build(self, seed: int, trial: int, params: Params) -> Components:
-        model = self._model(seed, trial, params)
-        made = self.task.optimizer(model, params)
-        optimizer, scheduler = made if isinstance(made, tuple) else (made, None)
+    def _build(self, seed: int, trial: int, params: Params, *, is_new: bool) -> Components:
+        build = self._builder.model if is_new else self._builder.skeleton
+        model = build(seed, trial, params)
+        optimizer, scheduler = self._builder.optimizer(model, params)
         scaler = None
         if self.device == "cuda" and _amp_of(self.task, params) == "fp16":
             scaler = torch.amp.GradScaler("cuda")
@@ -150,6 +157,11 @@ class TorchFramework:
             else:
                 with autocast:
                     loss = task.loss(parts.model, batch, params)
+            if not isinstance(loss, torch.Tensor):
+                raise UsageError(
+                    f"{type(task).__name__}.loss must return a tensor with one number, but "
+                    f"returned a {type(loss).__name__}."
+                )
             if on_cpu:
                 value = _scalar(loss)
                 if not math.isfinite(value):
@@ -160,7 +172,7 @@ class TorchFramework:
             sizes.append(rows)
             step(loss)
             if each_batch is not None:
-                each_batch.step()
+                _step_scheduler(each_batch, loss)
         if not on_cpu:
             losses = [float(v) for v in torch.stack(losses).float().cpu().tolist()]
             if not all(map(math.isfinite, losses)):
@@ -169,10 +181,7 @@ class TorchFramework:
 
     def _end_epoch(self, parts: Components, params: Params, epoch: int, loss: float) -> None:
         if parts.scheduler is not None and self.task.scheduler_step == "epoch":
-            if isinstance(parts.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-                parts.scheduler.step(loss)
-            else:
-                parts.scheduler.step()
+            _step_scheduler(parts.scheduler, loss)
         self.task.on_epoch_end(parts.model, parts.optimizer, params, epoch)
 
     def _score(self, model: nn.Module, shard: Shard, call: VisitCall, params: Params) -> Sums:
@@ -182,13 +191,22 @@ class TorchFramework:
         with torch.no_grad(), autocast:
             for batch, rows in self._batches.in_order(shard, max(call.batch_size, 256)):
                 values = {"loss": self.task.loss(model, batch, params)}
-                values.update(self.task.metrics(model, batch, params))
+                values.update(self._metrics(model, batch, params))
                 for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + _scalar(value, name) * rows
         for name, total in totals.items():
             if not math.isfinite(total):
                 raise Diverged(f"val_{name} is {total / shard.rows}")
         return {name: (total, shard.rows) for name, total in totals.items()}
+
+    def _metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Any]:
+        found = self.task.metrics(model, batch, params)
+        if not isinstance(found, dict):
+            raise UsageError(
+                f"{type(self.task).__name__}.metrics must return a dict of numbers by name, but "
+                f"returned a {type(found).__name__}."
+            )
+        return found
 
     def _autocast(self, params: Params) -> contextlib.AbstractContextManager[Any] | None:
         amp = _amp_of(self.task, params)
@@ -237,16 +255,6 @@ def _warm_up(device: torch.device) -> None:
     optimizer.step()
 
 
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch."""
-    seed_host(seed)
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:
-        # The same for the CPU, at a tenth of the cost.
-        torch.default_generator.manual_seed(seed)
-
-
 def _pick_device(device: str, worker: int) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -264,7 +272,7 @@ def _pick_device(device: str, worker: int) -> torch.device:
 
 
 def _require_finite(parts: Components) -> None:
-    for name, tensor in parts.model_tensors():
+    for name, tensor in parts.parameters():
         # A sum is ten times as cheap, and finite unless something is wrong or about to be.
         if (
             tensor.is_floating_point()
@@ -272,6 +280,13 @@ def _require_finite(parts: Components) -> None:
             and not bool(torch.isfinite(tensor).all())
         ):
             raise Diverged(f"{name} is not finite after the visit")
+
+
+def _step_scheduler(scheduler: Any, loss: Any) -> None:
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        scheduler.step(loss)
+    else:
+        scheduler.step()
 
 
 def _weigh(values: list[float], sizes: list[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ DTYPES = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
+    "C64": torch.complex64,
     "I64": torch.int64,
     "I32": torch.int32,
     "I16": torch.int16,
@@ -41,8 +42,9 @@ def view_of(layout: Layout, buffer: memoryview, entry: Entry) -> Tensor:
 class Components:
     """Everything of a trial that has state: model, optimizer, scheduler, gradient scaler.
 
-    Names: `model.<parameter or buffer>`, `optimizer.<parameter>.<slot>`, `extra.<n>` for tensors
-    that only the optimizer knows.
+    Tensors are named `model.<parameter or buffer>`, `attr.<module>.<name>` for plain tensor
+    attributes of modules, `optimizer.<parameter>.<slot>`, and `~extra.<n>` for tensors that only
+    the optimizer knows.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, scheduler: Any, scaler: Any) -> None:
@@ -52,81 +54,108 @@ class Components:
         self.scaler = scaler
         self._names: dict[int, str] = {id(p): n for n, p in model.named_parameters()}
         self._extra: list[Tensor] = []
-        for group in optimizer.param_groups:
-            for param in group["params"]:
-                if id(param) not in self._names:
-                    self._names[id(param)] = f"extra.{len(self._extra)}"
-                    self._extra.append(param)
+        for param in self._optimized():
+            if id(param) not in self._names:
+                self._names[id(param)] = f"~extra.{len(self._extra)}"
+                self._extra.append(param)
+        self._plain = {
+            f"attr.{path}.{name}": (module, name)
+            for path, module in model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, Tensor) and not value.requires_grad
+        }
 
-    def model_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers, each once, non-persistent buffers included."""
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """What is trained, each once."""
         for name, param in self.model.named_parameters():
-            yield f"model.{name}", param.detach()
-        for name, buffer in self.model.named_buffers():
-            yield f"model.{name}", buffer
+            yield f"model.{name}", param
         for index, tensor in enumerate(self._extra):
-            yield f"extra.{index}", tensor.detach()
+            yield f"~extra.{index}", tensor
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the state by name."""
-        found = dict(self.model_tensors())
+        found = {name: param.detach() for name, param in self.parameters()}
+        found.update((f"model.{n}", b.detach()) for n, b in self.model.named_buffers())
+        for name, (module, attribute) in self._plain.items():
+            value = getattr(module, attribute)
+            if isinstance(value, Tensor):
+                found[name] = value.detach()
         for param, slots in self.optimizer.state.items():
             for key, value in slots.items():
                 if isinstance(value, Tensor):
-                    found[f"optimizer.{self._names[id(param)]}.{key}"] = value.detach()
+                    found[f"optimizer.{self._name_of(param)}.{key}"] = value.detach()
         return found
 
-    def bind(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
-        """Take over a state: on the CPU the live tensors become views of `buffer`."""
-        for name, tensor in self.model_tensors():
-            view = view_of(layout, buffer, _entry(layout, name, tensor))
-            if tensor.device.type == "cpu" and tensor.is_contiguous():
-                _rebind(self._owner(name), view)
-            else:
-                tensor.copy_(view)
+    def bind(
+        self,
+        layout: Layout,
+        buffer: memoryview,
+        meta: Mapping[str, Json],
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """Take over a state: on the CPU the live tensors become views of `buffer`.
+
+        Where others read the buffer too (`is_shared`), what a forward pass may write is copied.
+        """
+        self._bind_model(layout, buffer, is_shared=is_shared)
         self._bind_optimizer(layout, buffer, meta)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(decode(meta["scheduler"]))
         if self.scaler is not None and meta.get("scaler"):
             self.scaler.load_state_dict(decode(meta["scaler"]))
-        frozen = set(meta["frozen"])  # type: ignore[arg-type]
+        frozen = set(cast("list[str]", meta["frozen"]))
         for name, param in self.model.named_parameters():
-            param.requires_grad_(name not in frozen)
-        self._load_extra_state(meta)
+            if param.requires_grad == (name in frozen):
+                param.requires_grad_(name not in frozen)
+        for name, value in cast("dict[str, object]", decode(meta["extra"])).items():
+            self.model.get_submodule(name).set_extra_state(value)
 
-    def _owner(self, name: str) -> Tensor:
-        kind, _, rest = name.partition(".")
-        if kind == "extra":
-            return self._extra[int(rest)]
-        path, _, leaf = rest.rpartition(".")
-        owner: Tensor = getattr(self.model.get_submodule(path), leaf)
-        return owner
+    def _bind_model(self, layout: Layout, buffer: memoryview, *, is_shared: bool) -> None:
+        known: set[str] = set()
+        for name, param in self.parameters():
+            _take(param, view_of(layout, buffer, _entry(layout, name, param)))
+            known.add(name)
+        for name, tensor in self.model.named_buffers():
+            view = view_of(layout, buffer, _entry(layout, f"model.{name}", tensor))
+            _take(tensor, view.clone() if is_shared else view)
+            known.add(f"model.{name}")
+        for entry in layout.entries:
+            if entry.name in self._plain:
+                module, attribute = self._plain[entry.name]
+                view = view_of(layout, buffer, entry)
+                device = getattr(module, attribute).device
+                setattr(module, attribute, view.clone() if is_shared else view.to(device))
+            elif entry.name not in known and not entry.name.startswith("optimizer."):
+                raise _other_model(f"no {entry.name}", f"{entry.dtype} {list(entry.shape)}")
 
     def _bind_optimizer(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
-        slots: dict[str, dict[str, object]] = decode(meta["slots"])  # type: ignore[assignment]
+        slots = cast("dict[str, dict[str, object]]", decode(meta["slots"]))
         for entry in layout.entries:
             if entry.name.startswith("optimizer."):
                 param, _, key = entry.name.removeprefix("optimizer.").rpartition(".")
                 slots.setdefault(param, {})[key] = view_of(layout, buffer, entry)
-        groups = decode(meta["groups"])
-        params = [p for group in self.optimizer.param_groups for p in group["params"]]
+        groups = cast("list[dict[str, object]]", decode(meta["groups"]))
+        if len(groups) != len(self.optimizer.param_groups):
+            raise _other_model(f"{len(self.optimizer.param_groups)} param groups", str(len(groups)))
+        params = self._optimized()
         if any(p.device.type != "cpu" for p in params):
             index = {self._names[id(p)]: i for i, p in enumerate(params)}
             state = {index[name]: values for name, values in slots.items()}
             template = self.optimizer.state_dict()["param_groups"]
-            merged = [{**old, **new} for old, new in zip(template, groups, strict=True)]  # type: ignore[call-overload]
+            merged = [{**old, **new} for old, new in zip(template, groups, strict=True)]
             self.optimizer.load_state_dict({"state": state, "param_groups": merged})
             return
         by_name = {self._names[id(p)]: p for p in params}
         for name, values in slots.items():
             self.optimizer.state[by_name[name]] = values
-        for group, saved in zip(self.optimizer.param_groups, groups, strict=True):  # type: ignore[call-overload]
+        for group, saved in zip(self.optimizer.param_groups, groups, strict=True):
             _update(group, saved)
 
     def meta(self) -> dict[str, Json]:
         """The part of the state that is not tensors."""
         slots = {
-            self._names[id(param)]: {k: v for k, v in values.items() if not isinstance(v, Tensor)}
+            self._name_of(param): {k: v for k, v in values.items() if not isinstance(v, Tensor)}
             for param, values in self.optimizer.state.items()
         }
         groups = [
@@ -135,26 +164,19 @@ class Components:
         ]
         scheduler = None if self.scheduler is None else _without_code(self.scheduler.state_dict())
         scaler = None if self.scaler is None else self.scaler.state_dict()
+        extra = {
+            name: module.get_extra_state()
+            for name, module in self.model.named_modules()
+            if type(module).get_extra_state is not nn.Module.get_extra_state
+        }
         return {
             "slots": encode({k: v for k, v in slots.items() if v}, "the optimizer's state"),
             "groups": encode(groups, "the optimizer's param_groups"),
             "scheduler": encode(scheduler, "the scheduler's state"),
             "scaler": encode(scaler, "the gradient scaler's state"),
             "frozen": [n for n, p in self.model.named_parameters() if not p.requires_grad],
-            "extra": encode(self._extra_state(), "get_extra_state()"),
+            "extra": encode(extra, "get_extra_state()"),
         }
-
-    def _extra_state(self) -> dict[str, object]:
-        return {
-            name: module.get_extra_state()
-            for name, module in self.model.named_modules()
-            if type(module).get_extra_state is not nn.Module.get_extra_state
-        }
-
-    def _load_extra_state(self, meta: Mapping[str, Json]) -> None:
-        extra: dict[str, object] = decode(meta["extra"])  # type: ignore[assignment]
-        for name, value in extra.items():
-            self.model.get_submodule(name).set_extra_state(value)
 
     def save(self, allocate: Allocate, bound: tuple[Layout, memoryview] | None) -> memoryview:
         """The buffer that holds the state now; tensors already lying in `bound` are not copied."""
@@ -167,45 +189,75 @@ class Components:
             buffer[: len(header)] = header
         else:
             layout, buffer = bound
+        moved: list[tuple[Tensor, Tensor]] = []
         for name, tensor in tensors.items():
             target = view_of(layout, buffer, layout[name])
             if target.data_ptr() != tensor.data_ptr():
-                target.copy_(tensor)
+                moved.append((target, tensor))
+        if bound is not None and buffer is bound[1]:
+            # Two tensors may have changed places inside the buffer: read both before writing.
+            moved = [(target, tensor.clone()) for target, tensor in moved]
+        for target, tensor in moved:
+            target.copy_(tensor)
         return buffer
+
+    def _optimized(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def _name_of(self, param: object) -> str:
+        name = self._names.get(id(param))
+        if name is None:
+            raise UsageError(
+                "an optimizer's state must belong to parameters of its param_groups, but has a "
+                f"key of type {type(param).__name__} that is none."
+            )
+        return name
 
 
 def copy_state(state: State, allocate: Allocate) -> tuple[Layout, memoryview]:
     """The one copy of a hop: the receiver trains in its own copy, the sender's stays as it was."""
     layout = Layout.parse(state.buffer)
-    buffer = allocate(layout.total_bytes)
     size = layout.total_bytes
+    buffer = allocate(size)
     torch.frombuffer(buffer, dtype=torch.uint8, count=size).copy_(
         torch.frombuffer(state.buffer, dtype=torch.uint8, count=size)
     )
     return layout, buffer
 
 
-def _rebind(tensor: Tensor, view: Tensor) -> None:
-    tensor.data = view
+def _take(tensor: Tensor, view: Tensor) -> None:
+    """Give a live tensor the values of a view, by becoming it where that keeps its strides."""
+    is_expanded = any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+    if tensor.device.type == "cpu" and (tensor.is_contiguous() or is_expanded):
+        tensor.data = view
+    else:
+        with torch.no_grad():
+            tensor.copy_(view)
 
 
 def _update(group: dict[str, object], saved: dict[str, object]) -> None:
     for key, value in saved.items():
         old = group.get(key)
         if isinstance(old, Tensor):
-            old.fill_(value)  # type: ignore[call-overload]
+            old.fill_(cast(float, value))
         else:
             group[key] = value
+
+
+def _other_model(expected: str, got: str) -> UsageError:
+    return UsageError(
+        f"the task must build the model that was trained, but builds one with {expected}, where "
+        f"the state has {got}. model() and optimizer() must give the same for the same params."
+    )
 
 
 def _entry(layout: Layout, name: str, tensor: Tensor) -> Entry:
     entry = layout[name] if name in layout else None  # noqa: SIM401 - a Layout is no dict
     if entry is None or entry.shape != tuple(tensor.shape) or DTYPES[entry.dtype] != tensor.dtype:
         got = "nothing" if entry is None else f"{entry.dtype} {list(entry.shape)}"
-        raise UsageError(
-            f"the checkpoint must hold {name} as {tensor.dtype} {list(tensor.shape)}, but holds "
-            f"{got}. The task builds another model than the one that was trained."
-        )
+        raise _other_model(f"{name} as {tensor.dtype} {list(tensor.shape)}", got)
     return entry
 
 
@@ -224,10 +276,9 @@ def _plain(value: object) -> object:
 
 
 def _without_code(value: object) -> object:
-    """Scheduler state less what the task's own code makes again: functions and tensors of one."""
+    """Scheduler state less what the task's own code makes again: functions."""
     if isinstance(value, dict):
-        items = {k: _without_code(v) for k, v in value.items() if not callable(v)}
-        return type(value)(items)
+        return type(value)({k: _without_code(v) for k, v in value.items() if not callable(v)})
     if isinstance(value, list):
         return [_without_code(item) for item in value]
     return _plain(value)

@@ -106,3 +106,7 @@ class Framework(Protocol):
     def load(self, params: Params, state: State) -> object:
         """A model ready for use, with the state's weights."""
         ...
+
+    def close(self) -> None:
+        """Give back what it changed in this process."""
+        ...

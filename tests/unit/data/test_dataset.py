@@ -11,7 +11,7 @@ import pytest
 
 from cerebro.data import Dataset, from_arrays, open_dataset
 from cerebro.data import dataset as dataset_module
-from cerebro.errors import DataError, ShardCorruptError, UsageError
+from cerebro.errors import DataError, ShardCorruptError, StoreError, UsageError
 from cerebro.types import Split
 
 
@@ -120,6 +120,14 @@ def test_a_truncated_shard_is_noticed_without_verification(data, keep):
 def test_a_missing_shard_is_noticed(data):
     os.remove(shard_path(data))
     with pytest.raises(ShardCorruptError, match="is missing"):
+        data.open_shard("train", 0)
+
+
+def test_a_shard_that_cannot_be_opened_is_an_error_of_ours(data):
+    path = shard_path(data)
+    os.remove(path)
+    os.symlink(path, path)
+    with pytest.raises(StoreError, match="cannot be opened"):
         data.open_shard("train", 0)
 
 

@@ -135,3 +135,9 @@ def test_writing_over_a_damaged_dataset_repairs_it(tmp_path):
     file.write_bytes(b"\0" * file.stat().st_size)
     from_arrays(tmp_path, OLD, shards=1)
     assert content(tmp_path) == set(OLD["x"])
+
+
+def test_a_failing_disk_at_the_first_write_leaves_nothing(tmp_path):
+    with pytest.raises(StoreError):
+        write_new(tmp_path, Fail(9, errno.EIO))
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,187 @@
+"""`cerebro plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerebro.cli.estimate import Measured, estimate_s, measure
+from cerebro.cli.table import format_bytes, format_columns
+from cerebro.config.schema import ExperimentConfig, load_experiment
+from cerebro.data import Dataset, open_dataset
+from cerebro.experiment import available_cores
+from cerebro.run.recovery import load_history
+from cerebro.search import Sampler, Space, make_sampler
+from cerebro.storage import Store, layout, open_store
+from cerebro.storage.journal import read as read_journal
+from cerebro.track.text import clean, show_params, show_seconds
+from cerebro.types import Split, trial_id
+
+#: Trials shown.
+_SHOWN = 5
+#: Up to so many trials each one's cost is looked up; above, all cost the mean.
+_LOOKED_UP = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run of an experiment would do."""
+
+    config: ExperimentConfig
+    sampler: Sampler
+    trials: int
+    train_shards: int
+    val_shards: int
+    train_bytes: int
+    val_bytes: int
+    workers: int
+
+    @property
+    def train_visits(self) -> int:
+        return self.trials * self.config.epochs * self.train_shards
+
+    @property
+    def eval_visits(self) -> int:
+        return self.trials * self.config.epochs * self.val_shards
+
+    @property
+    def checkpoints(self) -> int:
+        per_epoch = {"visit": self.train_shards, "epoch": 1, "off": 0}
+        return self.trials * self.config.epochs * per_epoch[self.config.checkpoint]
+
+
+def show_plan(path: Path, overrides: Sequence[str]) -> None:
+    """Write what would run to standard output; nothing else is written."""
+    config = load_experiment(path, overrides)
+    plan = make_plan(config, open_dataset(config.data))
+    store = open_store(config.store).child(config.name)
+    records = read_journal(store).records if store.exists(layout.JOURNAL) else []
+    measured = measure(records, plan.val_shards)
+    rows = [
+        ("run", f"{config.name}  {store.local_path()}"),
+        ("task", clean(config.task)),
+        ("trials", f"{plan.trials} by {config.search} search"),
+        *_trials(plan),
+        ("visits", _visits(plan)),
+        ("data", _data(plan)),
+        ("checkpoints", _checkpoints(plan, measured)),
+        ("workers", f"{plan.workers} ({config.backend})"),
+        ("time", _time(plan, measured)),
+        *_earlier(plan, store),
+    ]
+    print(format_columns(rows))
+
+
+def make_plan(config: ExperimentConfig, dataset: Dataset) -> Plan:
+    """Count what a run would do."""
+    sampler = make_sampler(
+        config.search, Space(config.space), seed=config.seed, num_trials=config.num_trials
+    )
+    train, val = dataset.shards(Split.TRAIN), dataset.shards(Split.VAL)
+    return Plan(
+        config=config,
+        sampler=sampler,
+        trials=count_trials(sampler),
+        train_shards=len(train),
+        val_shards=len(val),
+        train_bytes=sum(shard.bytes for shard in train),
+        val_bytes=sum(shard.bytes for shard in val),
+        workers=config.workers or max(1, available_cores() // config.threads_per_worker),
+    )
+
+
+def count_trials(sampler: Sampler) -> int:
+    """How many trials it proposes, in few questions: a grid may have billions.
+
+    >>> from cerebro.search import parse_space
+    >>> count_trials(make_sampler("grid", parse_space({"a": list(range(1000)), "b": [1, 2, 3]})))
+    3000
+    """
+    high = 1
+    while sampler.ask(high - 1) is not None:
+        high *= 2
+    low = high // 2
+    # Trial low - 1 exists, trial high - 1 does not.
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sampler.ask(middle - 1) is None:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _trials(plan: Plan) -> list[tuple[str, str]]:
+    found = [("", _trial(plan, number)) for number in range(min(_SHOWN, plan.trials))]
+    if plan.trials > _SHOWN:
+        found.append(("", f"… and {plan.trials - _SHOWN} more"))
+    return found
+
+
+def _trial(plan: Plan, number: int) -> str:
+    params = plan.sampler.ask(number) or {}
+    return f"{trial_id(number)}  {clean(show_params(params), 120)}"
+
+
+def _visits(plan: Plan) -> str:
+    total = plan.train_visits + plan.eval_visits
+    return (
+        f"{total}: {plan.train_visits} train + {plan.eval_visits} eval "
+        f"({plan.config.epochs} epochs x {plan.train_shards} train shards, "
+        f"{plan.val_shards} val shards)"
+    )
+
+
+def _data(plan: Plan) -> str:
+    once = plan.train_bytes + plan.val_bytes
+    read = plan.trials * plan.config.epochs * once
+    return f"{format_bytes(once)} on disk, {format_bytes(read)} read by all visits together"
+
+
+def _checkpoints(plan: Plan, measured: Measured | None) -> str:
+    if not plan.checkpoints:
+        return "none: a run that is stopped starts its unfinished trials over"
+    size = "of a size that is unknown until a visit has been trained"
+    if measured is not None and measured.state_bytes is not None:
+        total = format_bytes(plan.checkpoints * measured.state_bytes)
+        size = f"of {format_bytes(measured.state_bytes)}, {total} in all"
+    return f"{plan.checkpoints} writes {size}"
+
+
+def _time(plan: Plan, measured: Measured | None) -> str:
+    share = -(-(plan.train_visits + plan.eval_visits) // plan.workers)
+    if measured is None:
+        return f"unknown until a visit has been measured; {share} visits per worker"
+    if plan.trials <= _LOOKED_UP:
+        params = (plan.sampler.ask(number) or {} for number in range(plan.trials))
+        seconds = [measured.seconds_of(found) for found in params]
+        whole = 1.0
+    else:
+        seconds = [measured.mean_s] * _LOOKED_UP
+        whole = plan.trials / _LOOKED_UP
+    makespan_s = whole * estimate_s(
+        seconds,
+        workers=plan.workers,
+        epochs=plan.config.epochs,
+        train_shards=plan.train_shards,
+        val_shards=plan.val_shards,
+        eval_share=measured.eval_share,
+    )
+    return (
+        f"about {show_seconds(makespan_s)} from the first visit to the last, at "
+        f"{1000 * measured.mean_s:.3g} ms a training visit in the run of this name; "
+        f"{share} visits per worker"
+    )
+
+
+def _earlier(plan: Plan, store: Store) -> list[tuple[str, str]]:
+    """What is there already."""
+    if not store.exists(layout.RUN):
+        return []
+    _, history = load_history(store)
+    if history.is_finished:
+        return [("earlier", "a run of this name is finished: `cerebro run` returns at once")]
+    done = sum(trial.visits for trial in history.trials.values())
+    text = f"a run of this name has {done} of {plan.train_visits} training visits"
+    return [("earlier", f"{text}: `cerebro run` resumes it, or says what changed")]

@@ -1,0 +1,281 @@
+"""Checks a run directory against what every run promises, from its files alone.
+
+It shares no code with the driver: what the journal says is judged anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from cerebro.errors import CerebroError, CheckpointCorruptError
+from cerebro.mop import shard_at
+from cerebro.storage import LocalStore, layout
+from cerebro.storage.checkpoint import CheckpointRef, load
+from cerebro.storage.journal import read
+from cerebro.types import Mode, TrialStatus, trial_id
+
+#: Times in the journal are rounded to microseconds.
+_ROUNDING_S = 2e-6
+
+
+class HistoryError(AssertionError):
+    """A run directory breaks a promise; the message says which, and where."""
+
+
+def check(run_dir: str | os.PathLike[str], *, is_settled: bool = True) -> None:
+    """Raise `HistoryError` unless the run in `run_dir` kept every promise.
+
+    Visits of a trial happened once each, in rotation order, one at a time; no worker had two at
+    once; epochs follow from committed visits; checkpoints form a chain, and those that must exist
+    do and are intact; no driver wrote after a later one.
+
+    Args:
+        is_settled: The run was finished or stopped in order, so that nothing may be left over. Say
+            False between a kill and the next resume.
+
+    >>> check("no/such/run")
+    Traceback (most recent call last):
+    cerebro.testing.history.HistoryError: no/such/run: it must have a run.json
+    """
+    _Checker(os.fspath(run_dir), is_settled).check()
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One trial, as the records so far tell it."""
+
+    number: int
+    start: int
+    visits: int = 0
+    sums: dict[int, dict[str, list[float]]] = field(default_factory=dict)
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    #: References to the checkpoints that must exist, oldest first; the last is the next's parent.
+    refs: list[CheckpointRef] = field(default_factory=list)
+    status: TrialStatus | None = None
+    is_dropped: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        return self.status is not None
+
+
+class _Checker:
+    def __init__(self, root: str, is_settled: bool) -> None:
+        self._root = root
+        self._is_settled = is_settled
+        self._trials: dict[int, _Trial] = {}
+        self._drivers = 0
+        self._is_done = False
+        self._line = 0
+        #: (start, end, record number) of the current driver's visits, by ("trial" or "worker", n).
+        self._busy: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
+
+    def check(self) -> None:
+        store = LocalStore(self._root)
+        if not store.exists(layout.RUN):
+            if self._is_settled:
+                raise HistoryError(f"{self._root}: it must have a {layout.RUN}")
+            return
+        self._spec: dict[str, Any] = json.loads(store.read(layout.RUN))["spec"]
+        self._steps = int(self._spec["train_shards"])
+        try:
+            replay = read(store) if store.exists(layout.JOURNAL) else None
+        except CerebroError as error:
+            raise HistoryError(f"{self._root}: {error}") from error
+        for record in replay.records if replay else []:
+            self._line += 1
+            self._apply(record)
+        self._check_times()
+        self._line = 0
+        if self._is_settled and replay is not None and replay.is_torn:
+            self._refuse("the journal must not end in the middle of a record")
+        if self._is_done:
+            self._check_done()
+        for trial in self._trials.values():
+            self._check_files(store, trial)
+        if self._is_settled:
+            self._check_strays()
+
+    def _refuse(self, what: str, trial: int | None = None) -> NoReturn:
+        where = f"{self._root}/{layout.JOURNAL} record {self._line}" if self._line else self._root
+        raise HistoryError(f"{where}{'' if trial is None else f', {trial_id(trial)}'}: {what}")
+
+    def _require(self, holds: bool, what: str, trial: int | None = None) -> None:
+        if not holds:
+            self._refuse(what, trial)
+
+    # Records
+
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        kind = record["type"]
+        if kind == "driver":
+            self._require(record["number"] == self._drivers, "driver numbers must count up")
+            self._drivers += 1
+            self._is_done = False
+            self._check_times()
+        elif kind == "done":
+            self._is_done = True
+        elif kind != "forced":
+            self._apply_trial(kind, record)
+
+    def _apply_trial(self, kind: str, record: Mapping[str, Any]) -> None:
+        number = record["trial"]
+        if kind == "trial":
+            self._require(number == len(self._trials), "trials must be added in order", number)
+            self._trials[number] = _Trial(number, record["start"])
+            return
+        self._require(number in self._trials, "a trial must be added before it is named", number)
+        trial = self._trials[number]
+        if kind == "visit":
+            self._visit(trial, record)
+        elif kind == "epoch":
+            self._epoch(trial, record)
+        elif kind == "trial_end":
+            self._require(not trial.is_final, "a trial must end once", number)
+            trial.status = TrialStatus(record["status"])
+        elif kind == "dropped":
+            trial.is_dropped = True
+        elif kind == "rollback":
+            self._roll_back(trial, record["visits"])
+        else:
+            self._refuse(f"record type {kind!r} must be known")
+        trial.refs = self._retained(trial)
+
+    def _visit(self, trial: _Trial, record: Mapping[str, Any]) -> None:
+        number = trial.number
+        self._require(self._drivers > 0, "a visit must belong to a driver", number)
+        self._require(not trial.is_final, "an ended trial must have no more visits", number)
+        epoch, step = divmod(trial.visits, self._steps)
+        found = (record["epoch"], record["step"])
+        self._require(
+            found == (epoch, step), f"visit {(epoch, step)} must come next, not {found}", number
+        )
+        self._require(
+            len(trial.metrics) == epoch, f"epoch {epoch} must begin after the one before", number
+        )
+        shard = shard_at(trial.start, epoch, step, self._steps)
+        self._require(
+            record["shard"] == shard, f"shard {shard} must come, not {record['shard']}", number
+        )
+        start, end = record["start_s"], record["end_s"]
+        self._require(start <= end, "a visit must end after it starts", number)
+        for key in (("trial", number), ("worker", record["worker"])):
+            self._busy.setdefault(key, []).append((start, end, self._line))
+        trial.sums[trial.visits] = record["sums"]
+        trial.visits += 1
+        if record.get("checkpoint") is not None:
+            self._checkpoint(trial, CheckpointRef.from_json(record["checkpoint"]), record)
+
+    def _check_times(self) -> None:
+        """No two visits of one trial, or on one worker, at once in the time of one driver."""
+        for (kind, number), visits in self._busy.items():
+            visits.sort()
+            for (_, end, line), (start, _, other) in itertools.pairwise(visits):
+                self._require(
+                    start >= end - _ROUNDING_S,
+                    f"a {kind} must have one visit at a time, but {kind} {number} has the visits "
+                    f"of records {line} and {other} at once",
+                )
+        self._busy.clear()
+
+    def _checkpoint(self, trial: _Trial, ref: CheckpointRef, record: Mapping[str, Any]) -> None:
+        parent = trial.refs[-1].sha256 if trial.refs else None
+        name = layout.checkpoint_name(trial.visits, record["attempt"])
+        self._require(
+            (ref.trial, ref.visits, ref.name) == (trial.number, trial.visits, name),
+            f"the visit's checkpoint must be {name}, not {ref.name} of {trial_id(ref.trial)}",
+            trial.number,
+        )
+        self._require(
+            ref.parent == parent,
+            f"checkpoint {name} must follow {parent}, but follows {ref.parent}",
+            trial.number,
+        )
+        trial.refs.append(ref)
+
+    def _epoch(self, trial: _Trial, record: Mapping[str, Any]) -> None:
+        epoch, number = record["epoch"], trial.number
+        self._require(epoch == len(trial.metrics), "epochs must come in order", number)
+        self._require(
+            trial.visits == (epoch + 1) * self._steps,
+            f"epoch {epoch} must be recorded after its {self._steps} visits and before others, "
+            f"but {trial.visits} visits are done",
+            number,
+        )
+        sums = [trial.sums[epoch * self._steps + step] for step in range(self._steps)]
+        for name in sums[0]:
+            mean = math.fsum(s[name][0] for s in sums) / math.fsum(s[name][1] for s in sums)
+            found = record["metrics"].get(f"train_{name}", math.nan)
+            self._require(
+                math.isclose(found, mean, rel_tol=1e-9),
+                f"train_{name} of epoch {epoch} must be the mean of its visits, {mean}, but is "
+                f"{found}",
+                number,
+            )
+        trial.metrics.append(record["metrics"])
+
+    def _roll_back(self, trial: _Trial, visits: int) -> None:
+        self._require(visits <= trial.visits, "a trial must not be rolled forward", trial.number)
+        trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
+        self._require(
+            visits == (trial.refs[-1].visits if trial.refs else 0),
+            f"a trial must go back to a checkpoint, but there is none of visit {visits}",
+            trial.number,
+        )
+        trial.metrics = trial.metrics[: visits // self._steps]
+        trial.visits, trial.status = visits, None
+
+    # The end, and files
+
+    def _check_done(self) -> None:
+        epochs = int(self._spec["epochs"])
+        for trial in self._trials.values():
+            self._require(trial.is_final, "a finished run must have ended trials", trial.number)
+            if trial.status is TrialStatus.FINISHED:
+                self._require(
+                    (trial.visits, len(trial.metrics)) == (epochs * self._steps, epochs),
+                    f"a finished trial must have {epochs} epochs of {self._steps} visits, but has "
+                    f"{len(trial.metrics)} and {trial.visits} visits",
+                    trial.number,
+                )
+
+    def _check_files(self, store: LocalStore, trial: _Trial) -> None:
+        for ref in trial.refs:
+            try:
+                load(store, ref)
+            except CheckpointCorruptError as error:
+                self._refuse(f"a checkpoint that counts must be intact: {error}", trial.number)
+        if self._is_settled:
+            found = set(store.list(layout.checkpoints(trial.number)))
+            expected = {f"{r.name}{end}" for r in trial.refs for end in (".json", ".safetensors")}
+            self._require(
+                found == expected,
+                f"its checkpoints must be {sorted(expected)}, but are {sorted(found)}",
+                trial.number,
+            )
+
+    def _retained(self, trial: _Trial) -> list[CheckpointRef]:
+        """The last two (after the end: the last one) and that of the best epoch."""
+        if trial.is_dropped:
+            return []
+        last = trial.refs[-1:] if trial.is_final else trial.refs[-2:]
+        best = self._best_epoch(trial)
+        visits = None if best is None else (best + 1) * self._steps
+        return [ref for ref in trial.refs if ref in last or ref.visits == visits]
+
+    def _best_epoch(self, trial: _Trial) -> int | None:
+        sign = 1.0 if self._spec["mode"] == Mode.MAX else -1.0
+        values = [sign * m.get(self._spec["metric"], -sign * math.inf) for m in trial.metrics]
+        return values.index(max(values)) if values and max(values) > -math.inf else None
+
+    def _check_strays(self) -> None:
+        for directory, _, names in os.walk(self._root):
+            for name in names:
+                path = os.path.join(directory, name)
+                self._require(not name.startswith(".tmp-"), f"{path} must not be left over")

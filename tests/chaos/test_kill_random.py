@@ -1,0 +1,130 @@
+"""R1, R2: SIGKILL of drivers and workers at random moments changes nothing but the time it takes.
+
+CEREBRO_CHAOS_RUNS sets how many times each test is repeated; --seed repeats a schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from cerebro.data import digits, from_arrays
+from cerebro.testing.history import check
+from tests.experiments import make_toy_data, outcome
+from tests.processes import count_visits, driving, is_alive, wait_for
+
+RUNS = int(os.environ.get("CEREBRO_CHAOS_RUNS", "2"))
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Toll:
+    """What the nemesis did to one run."""
+
+    workers: int = 0
+    drivers: int = 0
+
+    def lost_visits(self, trials: int, workers: int) -> int:
+        """The most visits that may be trained twice.
+
+        A worker takes the visit in flight with it; a driver those of all workers and, of each
+        trial, the one visit that is done but not durable yet.
+        """
+        return self.workers + self.drivers * (workers + trials)
+
+
+def options_for(folder, name, task, fit, *, backend="local", workers=1):
+    return {
+        "task": task,
+        "log": str(folder / f"{name}.visits"),
+        "fit": fit,
+        "experiment": {
+            "name": name,
+            "data": str(folder / "data"),
+            "store": str(folder / "runs"),
+            "backend": backend,
+            "workers": workers,
+            "seed": 3,
+        },
+    }
+
+
+def carry_through(options, folder, rng, kills, delay_s):
+    """Start and restart drivers, killing one process after another, until the run is finished."""
+    toll, before = Toll(), 0
+    while True:
+        with driving(options, folder / "output.txt") as driver:
+            while not driver.has_ended() and toll.workers + toll.drivers < kills:
+                driver.wait_for_visits(before + 1)
+                time.sleep(rng.uniform(*delay_s))  # the moment of the strike, not a wait
+                strike(driver, rng, toll)
+                before = count_visits(driver.root)
+            code = driver.wait()
+            wait_for(lambda driver=driver: not driver.survivors(), "workers gone", 3.0)
+        if code == 0:
+            return toll
+        check(driver.root, is_settled=False)
+
+
+def strike(driver, rng, toll):
+    workers = driver.workers()
+    target = rng.randrange(1 + len(workers))
+    if driver.has_ended():
+        return
+    if target == 0:
+        driver.kill()
+        toll.drivers += 1
+    elif is_alive(workers[target - 1]):
+        workers[target - 1].kill()
+        toll.workers += 1
+
+
+def assert_exact_through_kills(folder, task, fit, rng, *, workers, trials, visits, kills, delay_s):
+    with driving(
+        options_for(folder, "whole", task, fit, backend="inline"), folder / "whole.txt"
+    ) as whole:
+        assert whole.wait() == 0, whole.said()
+    for number in range(RUNS):
+        options = options_for(folder, f"run{number}", task, fit, workers=workers)
+        toll = carry_through(options, folder, rng, kills, delay_s)
+        root = folder / "runs" / f"run{number}"
+        assert outcome(root) == outcome(folder / "runs" / "whole")
+        check(root)
+        assert toll.workers + toll.drivers > 0
+        started = len((folder / f"run{number}.visits").read_bytes().splitlines())
+        assert visits <= started <= visits + toll.lost_visits(trials, workers)
+
+
+def test_toy_runs_are_exact_through_many_kills(folder, seed):
+    make_toy_data(folder / "data", shards=4, rows=200)
+    fit = {
+        "space": {"lr": [0.5, 0.05, 0.005], "visit_s": 0.02},
+        "num_epochs": 5,
+        "batch_size": 16,
+        "metric": "val_loss",
+        "mode": "min",
+    }
+    assert_exact_through_kills(
+        *(folder, "toy", fit, random.Random(seed)),
+        **{"workers": 3, "trials": 3, "visits": 60, "kills": 15, "delay_s": (0.0, 0.2)},
+    )
+
+
+def test_torch_runs_are_exact_through_kills(folder, seed):
+    from_arrays(folder / "data", train=digits(), shards=4, validation=0.2)
+    fit = {
+        "space": {"lr": [0.01, 0.001], "width": [32, 48]},
+        "num_epochs": 4,
+        "batch_size": 16,
+        "metric": "val_accuracy",
+        "mode": "max",
+    }
+    assert_exact_through_kills(
+        *(folder, "net", fit, random.Random(seed)),
+        **{"workers": 2, "trials": 4, "visits": 64, "kills": 4, "delay_s": (0.1, 1.0)},
+    )

@@ -1,0 +1,35 @@
+"""A driver as a process of its own: python -m tests.driver JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from cerebro import Experiment
+from cerebro.errors import CerebroError
+from cerebro.task import Task
+from cerebro.testing.toy import ToyTask
+
+
+def make_task(name: str, log: str | None) -> Task:
+    if name == "toy":
+        return ToyTask(log=log)
+    from tests.tasks import Net
+
+    return Net(log)
+
+
+def main() -> int:
+    options = json.loads(sys.argv[1])
+    try:
+        experiment = Experiment(**options["experiment"])
+        task = make_task(options["task"], options.get("log"))
+        experiment.run_fit(task, progress=False, **options["fit"])
+    except CerebroError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Small experiments that several suites run, kill, break and compare."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cerebro.backend import Backend, InlineBackend
+from cerebro.data import Dataset, from_arrays, open_dataset
+from cerebro.results import Result
+from cerebro.run.fit import Settings, fit
+from cerebro.run.recovery import load_history
+from cerebro.run.spec import Checkpointing, RunSpec
+from cerebro.search import make_sampler, parse_space
+from cerebro.storage import LocalStore
+from cerebro.storage.disk import Disk
+from cerebro.testing.toy import ToyTask
+from cerebro.track.tracker import Tracker
+from cerebro.types import Mode, trial_id
+
+SPACE: Mapping[str, object] = {"lr": [0.5, 0.05]}
+
+
+@contextlib.contextmanager
+def fast_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: tests that sync a thousand times need no disk."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="test-", dir=memory) as folder:
+        yield Path(folder)
+
+
+def make_toy_data(path: Path, *, shards: int = 2, rows: int = 96, seed: int = 0) -> Dataset:
+    """Three overlapping clouds of points, a quarter of them for validation (at least a shard)."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, rows)
+    x = (rng.normal(size=(rows, 4)) + 0.7 * y[:, None] * [1, -1, 0.5, 0]).astype(np.float32)
+    return from_arrays(path, train={"x": x, "y": y}, shards=shards, validation=0.25)
+
+
+def toy_spec(data: Path, space: Mapping[str, object] = SPACE, **changes: Any) -> RunSpec:
+    """What an experiment on toy data asks for."""
+    dataset = open_dataset(data)
+    fields: dict[str, Any] = {
+        "name": "toy",
+        "data": str(data),
+        "data_digest": dataset.digest,
+        "train_shards": len(dataset.shards("train")),
+        "val_shards": len(dataset.shards("val")),
+        "space": parse_space(space).to_json(),
+        "search": "grid",
+        "num_trials": None,
+        "epochs": 2,
+        "batch_size": 16,
+        "metric": "val_loss",
+        "mode": Mode.MIN,
+        "seed": 0,
+        "threads_per_worker": 1,
+        "checkpoint": Checkpointing.VISIT,
+    }
+    return RunSpec(**{**fields, **changes})
+
+
+def fit_toy(
+    root: Path,
+    spec: RunSpec,
+    *,
+    disk: Disk | None = None,
+    backend: Backend | None = None,
+    trackers: Sequence[Tracker] = (),
+    **settings: Any,
+) -> None:
+    """Carry a toy run to its end on the inline backend, on this disk."""
+    chosen = {"task": ToyTask(), "workers": 1, "threaded": False, **settings}
+    space = parse_space(spec.space)
+    fit(
+        spec,
+        Settings(**chosen),
+        store=LocalStore(root, disk),
+        backend=backend or InlineBackend(),
+        sampler=make_sampler(spec.search, space, seed=spec.seed, num_trials=spec.num_trials),
+        trackers=trackers,
+    )
+
+
+class Outcome(NamedTuple):
+    """All that two equal runs have in common."""
+
+    digest: str
+    leaderboard: list[dict[str, Any]]
+
+
+def outcome(root: Path) -> Outcome:
+    result = Result.open(root)
+    assert result.is_finished, f"{root} is not finished"
+    return Outcome(result.digest(), list(result.leaderboard()))
+
+
+def learnt(root: Path) -> dict[int, tuple[object, ...]]:
+    """For each trial what it was, how it ended, its metrics and its checkpoints."""
+    _, history = load_history(LocalStore(root))
+    return {
+        number: (
+            dict(trial.params),
+            trial.status,
+            [epoch.metrics for epoch in trial.epochs],
+            [(ref.visits, ref.sha256) for ref in trial.checkpoints],
+        )
+        for number, trial in history.trials.items()
+    }
+
+
+def trial_files(root: Path, trial: int) -> list[str]:
+    """The names in a trial's folder of checkpoints."""
+    folder = root / "trials" / trial_id(trial) / "checkpoints"
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do it in a forked process; its wait status (0: done; 99 as exit code: it raised)."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(99)
+    return os.waitpid(pid, 0)[1]
+
+
+def copy_run(root: Path, target: Path) -> Path:
+    """A copy of a run that may be broken."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root, target)
+    return target

@@ -1,0 +1,116 @@
+"""A user's folder with data, tasks and an experiment file, and the `cerebro` command in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import cerebro
+
+EXPERIMENT = """\
+name: toy
+task: tasks:Toy
+data: data
+workers: 2
+epochs: 2
+batch_size: 32
+metric: val_accuracy
+mode: max
+space:
+  lr: [0.1, 0.01]
+"""
+TASKS = """\
+from cerebro.testing.toy import ToyTask
+
+
+class Toy(ToyTask):
+    version = 1
+"""
+CONTROL_CODE = re.compile("[\x00-\x08\x0b-\x1f\x7f\x9b]")
+DEADLINE_S = 60.0
+
+
+class Project:
+    """Its commands run as a user's would: in processes of their own, output in pipes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run_directory = folder / "runs" / "toy"
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.folder / name).read_text(encoding="utf-8")
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def cerebro(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "cerebro", *arguments],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command; the caller ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "cerebro", *arguments],
+            cwd=self.folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def content(self) -> dict[str, str]:
+        """Everything in the folder: path -> digest, or "directory"."""
+        return {
+            str(path.relative_to(self.folder)): "directory"
+            if path.is_dir()
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(self.folder.rglob("*"))
+        }
+
+    def has_visits(self) -> bool:
+        journal = self.run_directory / "journal.jsonl"
+        return journal.exists() and b'"type":"visit"' in journal.read_bytes()
+
+
+def make_project(folder: Path) -> Project:
+    project = Project(folder)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(240, 5))
+    y = (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0.5)
+    cerebro.data.from_arrays(
+        folder / "data", train={"x": x, "y": y}, shards=3, validation=0.2, seed=0
+    )
+    project.write("experiment.yaml", EXPERIMENT)
+    project.write("tasks.py", TASKS)
+    return project
+
+
+def environment() -> dict[str, str]:
+    """No compiled files beside the user's modules: they would count as changes."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

@@ -1,0 +1,321 @@
+"""The `cerebro` command, as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.project import CONTROL_CODE, Project, make_project, wait_until
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a finished run, and what the run printed."""
+    project = make_project(tmp_path_factory.mktemp("finished"))
+    done = project.cerebro("run", "experiment.yaml")
+    assert done.returncode == 0, done.stderr
+    return project.folder, done.stdout
+
+
+@pytest.fixture
+def finished(finished_folder: tuple[Path, str], tmp_path: Path) -> Project:
+    shutil.copytree(finished_folder[0], tmp_path, dirs_exist_ok=True)
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def slow(project: Project) -> Project:
+    """A project whose run takes seconds."""
+    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01, 0.001]\n  visit_s: 0.2")
+    return project
+
+
+def interrupt(project: Project, number: signal.Signals) -> tuple[int, str]:
+    """Start the run, signal it after its first visit; its exit code and last words."""
+    process = project.start("run", "experiment.yaml")
+    with process:
+        try:
+            wait_until(project.has_visits)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return process.returncode, errors
+
+
+def test_a_run_prints_leaderboard_efficiency_and_where_everything_is(finished_folder):
+    folder, output = finished_folder
+    for text in ("rank  trial  val_accuracy", "efficiency 0.", "report.html", "trace.json"):
+        assert text in output
+    assert f"tensorboard --logdir {folder}/runs/toy/tensorboard" in output
+
+
+def test_output_in_a_pipe_has_no_control_codes(finished_folder):
+    assert CONTROL_CODE.search(finished_folder[1]) is None
+
+
+def test_a_finished_run_returns_at_once_and_changes_nothing(finished):
+    before = finished.content()
+    done = finished.cerebro("run", "experiment.yaml")
+    assert done.returncode == 0
+    assert "is finished already" in done.stdout
+    assert "rank  trial  val_accuracy" in done.stdout
+    assert finished.content() == before
+
+
+def test_fresh_starts_a_new_run_and_keeps_the_old_one(finished):
+    done = finished.cerebro("run", "experiment.yaml", "--fresh", "epochs=1")
+    assert done.returncode == 0, done.stderr
+    assert "run toy: 2 trials x 1 epochs" in done.stdout
+    assert (finished.folder / "runs" / "toy.1" / "run.json").exists()
+
+
+def test_quiet_prints_the_result_alone(project):
+    done = project.cerebro("run", "experiment.yaml", "--quiet", "epochs=1")
+    assert done.stdout.startswith("rank  trial  val_accuracy")
+    assert done.stderr == ""
+
+
+def test_a_task_beside_the_experiment_file_is_found_from_another_folder(project, tmp_path):
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.folder.mkdir()
+    done = elsewhere.cerebro("run", "../experiment.yaml", "epochs=1", "-q")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_task_in_the_current_folder_is_found(project, tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "experiment.yaml").rename(tmp_path / "conf" / "experiment.yaml")
+    project.edit("conf/experiment.yaml", "data: data", "data: ../data")
+    done = project.cerebro("run", "conf/experiment.yaml", "epochs=1", "-q")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_saves_and_the_same_command_resumes(slow, number, code):
+    returncode, errors = interrupt(slow, number)
+    assert returncode == code
+    assert errors.startswith("stopped: ")
+    assert "To resume: cerebro run experiment.yaml" in errors
+    done = slow.cerebro("run", "experiment.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "resuming toy" in done.stdout
+
+
+def test_a_full_disk_exits_with_75_and_the_run_can_go_on(project):
+    """A limit on the size of files, which the journal reaches, looks like a full disk."""
+    code = (
+        "import resource\n"
+        "from cerebro.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))\n"
+        "main()"
+    )
+    arguments = ["run", "experiment.yaml", "backend=inline", "-q"]
+    full = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert full.returncode == 75, full.stderr
+    assert "To resume: cerebro run experiment.yaml backend=inline" in full.stderr
+    assert project.has_visits()
+    done = project.cerebro(*arguments)
+    assert done.returncode == 0, done.stderr
+
+
+def test_status_during_a_run_names_its_driver(slow):
+    with slow.start("run", "experiment.yaml") as process:
+        try:
+            wait_until(slow.has_visits)
+            done = slow.cerebro("status", "runs/toy")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert f"state   running: pid {process.pid} on " in done.stdout
+    assert "\nrunning:\n  t0000" in done.stdout
+    assert "of 18 training visits" in done.stdout
+
+
+def test_status_of_a_killed_run_says_that_it_stopped(slow):
+    interrupt(slow, signal.SIGKILL)
+    done = slow.cerebro("status", "runs/toy")
+    assert done.returncode == 0
+    assert "state   stopped: no driver is alive" in done.stdout
+    assert "\nunfinished:\n" in done.stdout
+
+
+def test_status_of_a_finished_run_tells_the_best_trial(finished):
+    done = finished.cerebro("status", "runs/toy")
+    assert "state   finished" in done.stdout
+    assert "visits  12 of 12 training visits (100 %)" in done.stdout
+    assert "best    t0000  val_accuracy 0." in done.stdout
+
+
+def test_status_of_a_folder_of_runs_names_them(finished):
+    done = finished.cerebro("status", "runs")
+    assert done.returncode == 2
+    assert "Runs in it: toy." in done.stderr
+
+
+def test_results_as_json_are_ranked_trials(finished):
+    rows = json.loads(finished.cerebro("results", "runs/toy", "--json").stdout)
+    assert [row["rank"] for row in rows] == [1, 2]
+    assert {row["params"]["lr"] for row in rows} == {0.1, 0.01}
+    assert rows[0]["metrics"]["val_accuracy"] >= rows[1]["metrics"]["val_accuracy"]
+
+
+def test_results_as_csv_have_a_column_a_param(finished):
+    text = finished.cerebro("results", "runs/toy", "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["trial"] for row in rows] == ["t0000", "t0001"]
+    assert float(rows[0]["params.lr"]) == 0.1
+
+
+@pytest.mark.parametrize("name", ["t0001", "1"])
+def test_results_of_one_trial_are_its_epochs(finished, name):
+    rows = json.loads(finished.cerebro("results", "runs/toy", "--trial", name, "--json").stdout)
+    assert [row["epoch"] for row in rows] == [0, 1]
+    assert rows[0]["metrics"].keys() == {"train_loss", "val_loss", "val_accuracy"}
+
+
+def test_results_in_a_closed_pipe_end_quietly(finished):
+    with finished.start("results", "runs/toy", "--json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_an_unknown_trial_lists_those_there_are(finished):
+    done = finished.cerebro("results", "runs/toy", "--trial", "t0009")
+    assert done.returncode == 2
+    assert done.stderr == "error: unknown trial 't0009'. Known: t0000, t0001.\n"
+
+
+def test_a_failed_trial_is_reported_and_the_run_is_done(project):
+    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1]\n  fail: [null, raise]")
+    done = project.cerebro("run", "experiment.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 trials failed:\n  t0001" in done.stdout
+    assert project.cerebro("run", "experiment.yaml", "--strict").returncode == 1
+    shown = project.cerebro("results", "runs/toy", "--trial", "1").stdout
+    assert "ValueError: this trial raises on purpose" in shown
+
+
+def test_a_run_whose_trials_all_failed_has_failed(project):
+    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1]\n  fail: nan_loss")
+    done = project.cerebro("run", "experiment.yaml")
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: all 1 trials failed.\n")
+
+
+def test_plan_counts_and_writes_nothing(project):
+    before = project.content()
+    done = project.cerebro("plan", "experiment.yaml", "space.lr=[1, 2, 3, 4, 5, 6, 7]")
+    assert done.returncode == 0, done.stderr
+    assert "visits       56: 42 train + 14 eval" in done.stdout
+    assert "… and 2 more" in done.stdout
+    assert "checkpoints  42 writes" in done.stdout
+    assert "unknown until a visit has been measured; 28 visits per worker" in done.stdout
+    assert project.content() == before
+
+
+def test_plan_estimates_from_the_run_of_the_same_name(finished):
+    before = finished.content()
+    done = finished.cerebro("plan", "experiment.yaml", "epochs=200")
+    assert "time         about " in done.stdout
+    assert "a run of this name is finished" in done.stdout
+    assert finished.content() == before
+
+
+def test_doctor_tells_versions_and_verifies_a_run(finished):
+    done = finished.cerebro("doctor", "runs/toy")
+    assert done.returncode == 0
+    assert f"{sys.version_info.major}.{sys.version_info.minor}." in done.stdout
+    assert "run.json, journal and" in done.stdout
+
+
+def test_doctor_finds_a_flipped_bit_in_a_checkpoint(finished):
+    path = next(finished.run_directory.rglob("*.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    done = finished.cerebro("doctor", "runs/toy")
+    assert done.returncode == 1
+    assert f"{path.name} is damaged: its SHA-256 must be" in done.stdout
+
+
+def test_doctor_finds_a_damaged_journal(finished):
+    path = finished.run_directory / "journal.jsonl"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    done = finished.cerebro("doctor", "runs/toy")
+    assert done.returncode == 1
+    assert "damaged at byte 0" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["plan", "experiment.yaml"]])
+def test_a_command_loads_no_torch(finished, arguments):
+    code = (
+        "import sys, contextlib\n"
+        "from cerebro.cli import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=finished.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stderr.split())
+    assert "torch" not in loaded
+    if arguments[-1] == "--help":
+        assert loaded.isdisjoint({"numpy", "pyarrow", "rich", "psutil", "yaml"})
+
+
+def test_a_run_loads_no_torch_in_its_driver(project):
+    """The backend is local, so the task is imported by workers alone."""
+    project.write("tasks.py", "import torch\n" + (project.folder / "tasks.py").read_text())
+    code = (
+        "import sys\n"
+        "from cerebro.cli import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules, 'tasks' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "experiment.yaml", "epochs=1"],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_version_is_one_line(project):
+    done = project.cerebro("--version")
+    assert done.stdout.split()[0] == "cerebro"
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_missing_argument_is_a_usage_error(project):
+    assert project.cerebro("run").returncode == 2

@@ -1,0 +1,110 @@
+"""Drivers in processes of their own: started, watched and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cerebro.storage import LocalStore
+from cerebro.storage.journal import read
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 60.0
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Return when the condition holds; fail the test if it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.005)
+
+
+class DriverProcess:
+    """One driver, its output and the run it works on."""
+
+    def __init__(self, options: dict[str, Any], output: Path) -> None:
+        experiment = options["experiment"]
+        self.root = Path(experiment["store"]) / experiment["name"]
+        self.output = output
+        with output.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.driver", json.dumps(options)],
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+        self.pid = self.process.pid
+        self._seen: set[psutil.Process] = set()
+
+    def workers(self) -> list[psutil.Process]:
+        """The live processes it has started; remembered for `survivors`."""
+        found: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(self.pid).children(recursive=True)
+        self._seen.update(found)
+        return found
+
+    def survivors(self) -> list[psutil.Process]:
+        """Those of the workers seen so far that still run."""
+        return [worker for worker in self._seen if is_alive(worker)]
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Its exit code."""
+        return self.process.wait(timeout_s)
+
+    def wait_for_visits(self, count: int) -> None:
+        """Until its journal has so many visits, or it has ended."""
+        wait_for(
+            lambda: self.has_ended() or count_visits(self.root) >= count,
+            f"{count} visits in {self.root}; it said:\n{self.said()}",
+        )
+
+    def said(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL it, and make sure that no worker outlives it by more than a second or so."""
+        self.workers()
+        self.process.kill()
+        self.process.wait()
+        wait_for(lambda: not self.survivors(), "workers gone after their driver", 3.0)
+
+
+@contextlib.contextmanager
+def driving(options: dict[str, Any], output: Path) -> Iterator[DriverProcess]:
+    """A driver that is dead in the end, however the test goes."""
+    driver = DriverProcess(options, output)
+    try:
+        yield driver
+    finally:
+        if not driver.has_ended():
+            driver.process.kill()
+            driver.process.wait()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def count_visits(root: Path) -> int:
+    """Durable training visits of a run, those that were rolled back included."""
+    if not (root / "journal.jsonl").exists():
+        return 0
+    return sum(record["type"] == "visit" for record in read(LocalStore(root)).records)

@@ -1,0 +1,212 @@
+"""Whatever the order of answers, failures, losses and stops: the plan ends, nothing is repeated."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from cerebro.mop.failures import Cause
+from cerebro.mop.invariants import validate
+from cerebro.mop.messages import (
+    Durable,
+    EpochEnded,
+    Event,
+    Finished,
+    Instruction,
+    Start,
+    UnitAdded,
+    UnitFailed,
+    UnitFinished,
+    UnitStopped,
+    VisitDone,
+    VisitFailed,
+    WorkerJoined,
+    WorkerLost,
+)
+from cerebro.mop.order import visits
+from cerebro.mop.planner import Planner
+from cerebro.mop.visit import Phase, Unit, Visit
+
+WORKERS = 4
+
+
+class PlanMachine(RuleBasedStateMachine):
+    """A driver that is as unlucky as it can be."""
+
+    @initialize(
+        train=st.integers(1, 4),
+        val=st.integers(0, 3),
+        lag=st.sampled_from([None, 0, 1, 1, 2]),
+    )
+    def begin(self, train: int, val: int, lag: int | None) -> None:
+        self.planner = Planner(train, val, max_lag=lag, story=10_000)
+        self.has_lag = lag is not None
+        self.units: dict[int, Unit] = {}
+        self.closed: set[int] = set()
+        self.running: dict[int, Visit] = {}
+        self.answered: list[tuple[Visit, int]] = []
+        self.log: dict[int, list[tuple[int, Phase, int, int]]] = {}
+        self.told: dict[int, list[Instruction]] = {}
+        self.num_finished = 0
+        self.num_reopened = 0
+
+    def send(self, event: Event) -> list[Instruction]:
+        instructions = self.planner.handle(event)
+        for instruction in instructions:
+            if isinstance(instruction, Start):
+                (worker,) = instruction.workers
+                assert worker not in self.running
+                assert instruction.visit.unit not in self.closed
+                self.running[worker] = instruction.visit
+            elif isinstance(instruction, UnitFinished | UnitFailed):
+                self.told[instruction.unit].append(instruction)
+                self.closed.add(instruction.unit)
+            elif isinstance(instruction, EpochEnded):
+                self.told[instruction.unit].append(instruction)
+            elif isinstance(instruction, Finished):
+                self.num_finished += 1
+        return instructions
+
+    def answer(self, worker: int, seconds: float = 1.0) -> None:
+        visit = self.running.pop(worker)
+        self.answered.append((visit, worker))
+        if visit.unit not in self.closed:
+            self.log[visit.unit].append((visit.epoch, visit.phase, visit.step, visit.shard))
+        self.send(self.done(visit, worker, seconds))
+
+    @staticmethod
+    def done(visit: Visit, worker: int, seconds: float = 1.0) -> VisitDone:
+        unit, epoch, step, phase, _, attempt = visit
+        return VisitDone(unit, epoch, step, phase, attempt, worker, seconds)
+
+    @rule(data=st.data(), epochs=st.integers(1, 3), trials=st.integers(1, 2))
+    def add_unit(self, data: st.DataObject, epochs: int, trials: int) -> None:
+        number = len(self.units)
+        if number >= 6:
+            return
+        self.num_reopened += self.planner.finished and number > 0
+        members = tuple(range(10 * number, 10 * number + trials))
+        unit = Unit(number, members, data.draw(st.integers(0, 5)), epochs)
+        self.units[number] = unit
+        self.log[number], self.told[number] = [], []
+        self.send(UnitAdded(unit))
+
+    @rule(worker=st.integers(0, WORKERS - 1), holds=st.frozensets(st.integers(0, 3)))
+    def join(self, worker: int, holds: frozenset[int]) -> None:
+        self.send(WorkerJoined(worker, holds))
+
+    @rule(worker=st.integers(0, WORKERS - 1))
+    def lose(self, worker: int) -> None:
+        visit = self.running.pop(worker, None)
+        if visit is not None:
+            self.answered.append((visit, worker))
+        self.send(WorkerLost(worker))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), seconds=st.floats(0.0, 100.0))
+    def finish_visit(self, data: st.DataObject, seconds: float) -> None:
+        self.answer(data.draw(st.sampled_from(sorted(self.running))), seconds)
+
+    @precondition(lambda self: self.running)
+    @rule(
+        data=st.data(),
+        cause=st.sampled_from([Cause.ERROR, Cause.ERROR, Cause.LOST, Cause.DIVERGED]),
+        signature=st.sampled_from("abc"),
+    )
+    def fail_visit(self, data: st.DataObject, cause: Cause, signature: str) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.running)))
+        visit = self.running.pop(worker)
+        self.answered.append((visit, worker))
+        unit, epoch, step, phase, _, attempt = visit
+        self.send(VisitFailed(unit, epoch, step, phase, attempt, worker, cause, signature))
+
+    @precondition(lambda self: self.answered)
+    @rule(data=st.data())
+    def repeat_an_old_answer(self, data: st.DataObject) -> None:
+        visit, worker = data.draw(st.sampled_from(self.answered))
+        before = [self.planner.progress(unit) for unit in self.units]
+        assert self.send(self.done(visit, worker)) == []
+        assert [self.planner.progress(unit) for unit in self.units] == before
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data())
+    def stop_unit(self, data: st.DataObject) -> None:
+        unit = data.draw(st.sampled_from(sorted(self.units)))
+        self.closed.add(unit)
+        self.send(UnitStopped(unit))
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        unit = data.draw(st.sampled_from(sorted(self.units)))
+        self.send(Durable(unit, data.draw(st.integers(0, self.num_trained(unit)))))
+
+    def num_trained(self, unit: int) -> int:
+        return sum(phase is Phase.TRAIN for _, phase, _, _ in self.log[unit])
+
+    @invariant()
+    def is_consistent(self) -> None:
+        if hasattr(self, "planner"):
+            validate(self.planner)
+            assert self.planner.running() == self.running
+
+    @invariant()
+    def visits_follow_the_rotation_each_once(self) -> None:
+        for number, unit in getattr(self, "units", {}).items():
+            assert self.by_epoch(self.log[number]) == self.expected(unit)[: len(self.log[number])]
+
+    def expected(self, unit: Unit) -> list[tuple[int, Phase, int, int]]:
+        shards = self.planner.train_shards, self.planner.val_shards
+        return list(visits(unit.start, unit.epochs, *shards))
+
+    @staticmethod
+    def by_epoch(log: list[tuple[int, Phase, int, int]]) -> list[tuple[int, Phase, int, int]]:
+        """The log with eval visits, which commute, renamed in order of arrival."""
+        seen: set[tuple[int, Phase, int]] = set()
+        count: dict[int, int] = {}
+        lines = []
+        for epoch, phase, step, shard in log:
+            assert (epoch, phase, step) not in seen
+            seen.add((epoch, phase, step))
+            if phase is Phase.EVAL:
+                assert step == shard
+                step = shard = count.get(epoch, 0)
+                count[epoch] = step + 1
+            lines.append((epoch, phase, step, shard))
+        return lines
+
+    def teardown(self) -> None:
+        if not hasattr(self, "planner"):
+            return
+        self.join(0, frozenset())
+        budget = 200
+        while not self.planner.finished:
+            for unit in self.units:
+                self.send(Durable(unit, self.num_trained(unit)))
+            for worker in list(self.running):
+                self.answer(worker)
+                validate(self.planner)
+            budget -= 1
+            assert budget, "the plan does not end"
+        self.check_end()
+
+    def check_end(self) -> None:
+        assert self.num_finished == bool(self.units) + self.num_reopened
+        for number, unit in self.units.items():
+            ends = [told for told in self.told[number] if isinstance(told, EpochEnded)]
+            assert ends == [EpochEnded(number, epoch) for epoch in range(len(ends))]
+            if UnitFinished(number) in self.told[number]:
+                assert self.told[number][-1] == UnitFinished(number)
+                assert len(self.log[number]) == len(self.expected(unit))
+                assert self.planner.progress(number) == (unit.epochs, 0)
+
+
+TestPlan = PlanMachine.TestCase
+TestPlan.settings = settings(
+    max_examples=int(os.environ.get("CEREBRO_EXAMPLES", "100")),
+    stateful_step_count=60,
+    deadline=None,
+)

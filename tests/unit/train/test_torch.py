@@ -1,0 +1,432 @@
+"""The PyTorch loop: modes, callbacks, seeds, clipping, mixed precision, evaluation."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.train.bare import (
+    Bare,
+    Chain,
+    LineTask,
+    assert_equals_bare_loop,
+    differing,
+    make_call,
+    run_visits,
+)
+from torch import nn, optim
+
+from cerebro.data import from_arrays
+from cerebro.errors import UnknownParamError, UsageError
+from cerebro.train.torch import TorchFramework
+
+
+class RecordingTask(LineTask):
+    """Notes what it is called with; the notes stay in this process."""
+
+    def __init__(self):
+        self.seen = []
+
+
+# Modes
+
+
+def test_the_model_is_in_training_mode_in_a_training_visit(data):
+    class T(RecordingTask):
+        def loss(self, model, batch, params):
+            self.seen.append((model.training, torch.is_grad_enabled()))
+            return super().loss(model, batch, params)
+
+    task = T()
+    run_visits(task, data, 2)
+    assert set(task.seen) == {(True, True)}
+
+
+def test_the_model_is_in_evaluation_mode_without_gradients_in_an_evaluation(data):
+    class T(RecordingTask):
+        def metrics(self, model, batch, params):
+            self.seen.append((model.training, torch.is_grad_enabled()))
+            return {}
+
+    task = T()
+    run_visits(task, data, 1).evaluate()
+    assert task.seen == [(False, False)]
+
+
+def test_a_callback_that_turns_evaluation_mode_on_does_not_stop_dropout(data):
+    class T(RecordingTask):
+        def on_epoch_start(self, model, optimizer, params, epoch):
+            model.eval()
+
+        def loss(self, model, batch, params):
+            self.seen.append(model.training)
+            return super().loss(model, batch, params)
+
+    task = T()
+    run_visits(task, data, 1)
+    assert all(task.seen)
+
+
+# Equality with the plain loop
+
+
+def test_a_chain_of_visits_equals_a_plain_loop(data):
+    assert_equals_bare_loop(LineTask(), data)
+
+
+def test_gradients_are_clipped_by_the_attribute(data):
+    class T(LineTask):
+        clip_grad_norm = 0.01
+
+    assert_equals_bare_loop(T(), data)
+    assert differing(run_visits(T(), data, 1).tensors, run_visits(LineTask(), data, 1).tensors)
+
+
+def test_params_win_over_the_clipping_attribute(data):
+    class T(LineTask):
+        clip_grad_norm = 0.01
+
+    class Loose(LineTask):
+        clip_grad_norm = 0.5
+
+    by_params = run_visits(T(), data, 2, {"clip_grad_norm": 0.5})
+    assert differing(by_params.tensors, run_visits(Loose(), data, 2).tensors) == []
+
+
+def test_params_may_turn_clipping_off(data):
+    class T(LineTask):
+        clip_grad_norm = 0.01
+
+    off = run_visits(T(), data, 2, {"clip_grad_norm": None})
+    assert differing(off.tensors, run_visits(LineTask(), data, 2).tensors) == []
+
+
+def test_losses_are_those_of_the_plain_loop(data):
+    chain, bare = run_visits(LineTask(), data, 2), Bare(LineTask(), data).run(2)
+    assert [*chain.reports[0].losses, *chain.reports[1].losses] == [v for v, _ in bare.losses]
+
+
+def test_steps_are_counted_over_the_life_of_the_trial(data):
+    assert [report.first_step for report in run_visits(LineTask(), data, 3).reports] == [0, 3, 6]
+
+
+def test_a_training_report_weighs_losses_by_rows(data):
+    report = run_visits(LineTask(), data, 1).reports[0]
+    total, rows = report.sums["loss"]
+    expected = sum(
+        loss * size for loss, size in zip(report.losses, [8, 8, 6], strict=True)
+    )
+    assert rows == report.rows == 22
+    assert total == pytest.approx(expected, rel=1e-12)
+
+
+# Mixed precision
+
+
+def test_bf16_runs_the_model_in_bf16(data):
+    class T(RecordingTask):
+        amp = "bf16"
+
+        def loss(self, model, batch, params):
+            self.seen.append(model(batch["x"]).dtype)
+            return super().loss(model, batch, params)
+
+    task = T()
+    chain = run_visits(task, data, 2)
+    assert set(task.seen) == {torch.bfloat16}
+    assert differing(chain.tensors, run_visits(LineTask(), data, 2).tensors)
+
+
+def test_bf16_also_holds_in_evaluation(data):
+    class T(RecordingTask):
+        amp = "bf16"
+
+        def metrics(self, model, batch, params):
+            self.seen.append(model(batch["x"]).dtype)
+            return {}
+
+    task = T()
+    run_visits(task, data, 1).evaluate()
+    assert task.seen == [torch.bfloat16]
+
+
+def test_weights_and_optimizer_stay_in_float32_under_bf16(data):
+    tensors = run_visits(LineTask(), data, 2, {"amp": "bf16"}).tensors
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+
+
+def test_params_may_turn_mixed_precision_off(data):
+    class T(LineTask):
+        amp = "bf16"
+
+    off = run_visits(T(), data, 2, {"amp": None})
+    assert differing(off.tensors, run_visits(LineTask(), data, 2).tensors) == []
+
+
+def test_an_unknown_precision_is_refused_with_the_known_ones(data):
+    with pytest.raises(UsageError, match="amp must be one of bf16, fp16, but got 'fp8'"):
+        run_visits(LineTask(), data, 1, {"amp": "fp8"})
+
+
+# Callbacks
+
+
+def test_callbacks_come_at_the_first_and_last_visit_of_an_epoch(data):
+    class T(RecordingTask):
+        def on_epoch_start(self, model, optimizer, params, epoch):
+            self.seen.append(f"start {epoch}")
+
+        def on_epoch_end(self, model, optimizer, params, epoch):
+            self.seen.append(f"end {epoch}")
+
+    task, chain = T(), None
+    chain = Chain(task, data)
+    told = []
+    for _ in range(4):
+        task.seen.clear()
+        chain.run(1)
+        told.append(list(task.seen))
+    assert told == [["start 0"], ["end 0"], ["start 1"], ["end 1"]]
+
+
+def test_evaluation_calls_no_epoch_callback(data):
+    class T(RecordingTask):
+        def on_epoch_start(self, model, optimizer, params, epoch):
+            self.seen.append("start")
+
+    task = T()
+    chain = run_visits(task, data, 1)
+    chain.evaluate()
+    assert task.seen == ["start"]
+
+
+def test_layers_frozen_at_the_start_of_an_epoch_stay_frozen_after_a_hop(data):
+    class T(LineTask):
+        def on_epoch_start(self, model, optimizer, params, epoch):
+            model[0].requires_grad_(epoch != 1)
+
+    assert_equals_bare_loop(T(), data)
+    chain = run_visits(T(), data, 6)
+    weights = [state_weight(chain, visit) for visit in range(6)]
+    assert torch.equal(weights[1], weights[3])
+    assert not torch.equal(weights[3], weights[4])
+
+
+def state_weight(chain: Chain, visit: int) -> torch.Tensor:
+    return chain.framework.load({}, chain.states[visit])[0].weight
+
+
+# Randomness
+
+
+def test_global_generators_are_seeded_for_each_visit(data):
+    class T(LineTask):
+        def loss(self, model, batch, params):
+            noise = torch.rand(1).item() + np.random.rand() + random.random()
+            return super().loss(model, batch, params) * (1 + noise)
+
+    assert_equals_bare_loop(T(), data)
+
+
+def test_what_happened_before_a_visit_does_not_change_it(data):
+    first = run_visits(LineTask(), data, 2)
+    random.random()
+    torch.rand(100)
+    np.random.rand(3)
+    assert bytes(first.states[-1].buffer) == bytes(run_visits(LineTask(), data, 2).states[-1].buffer)
+
+
+def test_an_attempt_draws_the_same_numbers_as_the_one_before(data):
+    framework, shard = TorchFramework(LineTask(), device="cpu"), data.open_shard("train", 0)
+    first, again = (
+        framework.train(make_call(attempt=attempt), shard, None, lambda n: memoryview(bytearray(n)))
+        for attempt in (0, 1)
+    )
+    assert bytes(first[0].buffer) == bytes(again[0].buffer)
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"trials": (1,)}])
+def test_seed_and_trial_decide_the_initial_weights(data, change):
+    class T(LineTask):
+        def optimizer(self, model, params):
+            return optim.SGD(model.parameters(), lr=0.0)
+
+    framework, shard = TorchFramework(T(), device="cpu"), data.open_shard("train", 0)
+    states = [
+        framework.train(call, shard, None, lambda n: memoryview(bytearray(n)))[0]
+        for call in (make_call(), replace(make_call(), **change))
+    ]
+    assert bytes(states[0].buffer) != bytes(states[1].buffer)
+
+
+def test_augment_changes_training_batches_alone(data):
+    class T(RecordingTask):
+        def augment(self, batch, rng, params):
+            self.seen.append(len(batch["x"]))
+            return {**batch, "y": batch["y"] * 0}
+
+    task = T()
+    chain = run_visits(task, data, 2)
+    task.seen.clear()
+    chain.evaluate()
+    assert task.seen == []
+    assert chain.reports[1].sums != run_visits(LineTask(), data, 2).reports[1].sums
+
+
+def test_augment_gets_a_seeded_generator(data):
+    class T(LineTask):
+        def augment(self, batch, rng, params):
+            return {**batch, "x": batch["x"] + torch.randn(batch["x"].shape, generator=rng)}
+
+    assert_equals_bare_loop(T(), data)
+
+
+def test_augment_may_change_a_batch_in_place_without_harm_to_the_shard(data):
+    class T(LineTask):
+        def augment(self, batch, rng, params):
+            batch["x"].mul_(2)
+            return batch
+
+    before = data.open_shard("train", 0).columns["x"].copy()
+    assert_equals_bare_loop(T(), data)
+    assert np.array_equal(data.open_shard("train", 0).columns["x"], before)
+
+
+# Evaluation
+
+
+def test_evaluation_weighs_metrics_by_rows_over_an_uneven_last_batch(tmp_path):
+    values = np.arange(300, dtype=np.float32)
+    data = from_arrays(
+        tmp_path,
+        {"x": np.zeros((300, 4), "f4"), "y": np.zeros((300, 1), "f4")},
+        val={"x": np.zeros((300, 4), "f4"), "y": values[:, None]},
+        shards=1,
+    )
+
+    class T(LineTask):
+        def metrics(self, model, batch, params):
+            return {"mean": batch["y"].mean(), "most": batch["y"].max().item()}
+
+    sums = run_visits(T(), data, 1).evaluate().sums
+    y = data.open_shard("val", 0).columns["y"]
+    assert sums["mean"][0] / sums["mean"][1] == pytest.approx(149.5, rel=1e-7)
+    assert sums["most"] == (float(y[:256].max()) * 256 + float(y[256:].max()) * 44, 300)
+
+
+def test_evaluation_gives_the_loss_of_the_model_without_dropout(data):
+    chain = run_visits(LineTask(), data, 1)
+    shard = data.open_shard("val", 0)
+    x, y = (torch.from_numpy(shard.columns[name].copy()) for name in ("x", "y"))
+    with torch.no_grad():
+        expected = ((chain.model(x) - y) ** 2).mean().item()
+    total, rows = chain.evaluate().sums["loss"]
+    assert total / rows == pytest.approx(expected, rel=1e-6)
+
+
+def test_evaluation_leaves_the_state_as_it_was(data):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(4, 1)
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls += 1
+            return self.line(x)
+
+    class T(LineTask):
+        def model(self, params):
+            return Counting()
+
+    chain = run_visits(T(), data, 2)
+    before = bytes(chain.states[-1].buffer)
+    chain.evaluate()
+    assert bytes(chain.states[-1].buffer) == before
+
+
+def test_evaluating_twice_gives_the_same(data):
+    class T(LineTask):
+        def metrics(self, model, batch, params):
+            return {"random": torch.rand(1)}
+
+    chain = run_visits(T(), data, 1)
+    assert chain.evaluate().sums == chain.evaluate().sums
+
+
+def test_metric_names_are_the_loss_and_what_metrics_gives(data):
+    class T(LineTask):
+        def metrics(self, model, batch, params):
+            return {"error": 0.5, "bias": 0.1}
+
+    framework = TorchFramework(T(), device="cpu")
+    names = framework.metric_names(make_call(), data.open_shard("train", 0))
+    assert names == ("loss", "error", "bias")
+
+
+# Loading
+
+
+def test_a_loaded_model_is_in_evaluation_mode_with_the_weights_of_the_state(data):
+    chain = run_visits(LineTask(), data, 3)
+    model = chain.model
+    assert not model.training
+    weights = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
+    assert all(torch.equal(chain.tensors[name], value) for name, value in weights.items())
+
+
+def test_changing_a_loaded_model_leaves_the_state_alone(data):
+    chain = run_visits(LineTask(), data, 1)
+    before = bytes(chain.states[-1].buffer)
+    with torch.no_grad():
+        chain.model[0].weight.zero_()
+    assert bytes(chain.states[-1].buffer) == before
+
+
+def test_loading_leaves_the_callers_generators_alone(data):
+    chain = run_visits(LineTask(), data, 1)
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    _ = chain.model
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_loaded_model_has_the_random_constants_it_was_trained_with(data):
+    class Projected(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.projection = torch.randn(4, 4)
+            self.line = nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.line(x @ self.projection)
+
+    built = []
+
+    class T(LineTask):
+        def model(self, params):
+            built.append(Projected())
+            return built[-1]
+
+    framework = TorchFramework(T(), device="cpu")
+    call = replace(make_call(), trials=(3,), seed=5)
+    state, _ = framework.train(
+        call, data.open_shard("train", 0), None, lambda n: memoryview(bytearray(n))
+    )
+    assert torch.equal(framework.load({}, state).projection, built[0].projection)
+
+
+# Params
+
+
+def test_a_param_that_is_missing_is_named_with_those_there_are(data):
+    class T(LineTask):
+        def model(self, params):
+            return nn.Linear(4, params["width"])
+
+    with pytest.raises(UnknownParamError, match=r"params\['width'\].*has: depth, lr"):
+        run_visits(T(), data, 1, {"lr": 0.1, "depth": 2})
