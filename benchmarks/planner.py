@@ -142,8 +142,8 @@ def run(quick: bool) -> dict[str, object]:
     for case in OTHERS:
         show(case, measure_apart(case))
     print("ratio: makespan / lower bound, max(all work / all speed, longest trial on the fastest")
-    print(f"worker). *: above {LIMIT_RATIO}; a short or narrow plan cannot fill every worker to")
-    print("the end, and a bound without checkpoints cannot be met where those take longer.")
+    print(f"worker). *: above {LIMIT_RATIO}. With no more trials than workers a trial stays where")
+    print("it is, fast or slow; and the bound knows nothing of checkpoints that outlast visits.")
     slopes = {
         homes: slope([(m.decisions, m.us_per_decision) for m in rows])
         for homes, rows in found.items()

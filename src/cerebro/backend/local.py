@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 import cloudpickle
 
-from cerebro.backend.arena import Arena, Slot
+from cerebro.backend.arena import Arena, Slot, create_arena
 from cerebro.backend.base import (
     Done,
     Event,
@@ -80,13 +80,16 @@ class LocalBackend:
         self._next_key = 0
         self._posted: deque[object] = deque()
         self._events: deque[Event] = deque()
-        self._setup = b""
+        self._setup = -1
         self._threads = 1
         self._failed_starts = 0
         self._is_running = False
 
     def start(self, setup: Setup, workers: int) -> None:
-        self._setup = _pickle_setup(setup)
+        pickled = _pickle_setup(setup)
+        self._setup = create_arena()
+        with open(self._setup, "wb", closefd=False) as file:
+            file.write(pickled)
         self._threads = setup.threads
         self._arena = Arena()
         self._selector = selectors.DefaultSelector()
@@ -164,12 +167,13 @@ class LocalBackend:
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
+        os.close(self._setup)
         self._arena.close()
 
     def _spawn(self, index: int) -> None:
         ours, theirs = socket.socketpair()
         lifeline_read, lifeline_write = os.pipe()
-        passed = [theirs.fileno(), self._arena.fd, lifeline_read]
+        passed = [theirs.fileno(), self._arena.fd, self._setup, lifeline_read]
         paths = json.dumps([os.path.abspath(path) for path in sys.path])
         arguments = [str(value) for value in (index, *passed, os.getpid())]
         with self._log(index) as log:
@@ -187,7 +191,6 @@ class LocalBackend:
         connection = Connection(ours.detach())
         self._workers[index] = _Worker(process, connection, lifeline_write)
         self._selector.register(connection, selectors.EVENT_READ, index)
-        connection.send_bytes(self._setup)
 
     def _log(self, index: int) -> contextlib.AbstractContextManager[BinaryIO | None]:
         if self._log_dir is None:

@@ -34,23 +34,25 @@ from cerebro.train.visit import State
 _PR_SET_PDEATHSIG = 1
 
 
-def main(index: int, connection_fd: int, arena_fd: int, lifeline_fd: int, parent: int) -> None:
+def main(
+    index: int, connection_fd: int, arena_fd: int, setup_fd: int, lifeline_fd: int, parent: int
+) -> None:
     """Serve visits until told to stop, or until the driver is gone."""
     _die_with_parent(lifeline_fd, parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     connection = Connection(connection_fd)
     with contextlib.suppress(EOFError, ConnectionError):
-        _serve(index, connection, Mapping(arena_fd))
+        _serve(index, connection, Mapping(arena_fd), setup_fd)
     sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: threads and finalisers of user code must not keep a stopped worker alive.
     os._exit(0)
 
 
-def _serve(index: int, connection: Connection, mapping: Mapping) -> None:
+def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) -> None:
     try:
-        setup: Setup = pickle.loads(connection.recv_bytes())  # noqa: S301
+        setup: Setup = pickle.loads(os.pread(setup_fd, os.fstat(setup_fd).st_size, 0))  # noqa: S301
         runner = VisitRunner(
             setup.task, setup.data, device=setup.device, threads=setup.threads, worker=index
         )

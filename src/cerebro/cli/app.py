@@ -58,8 +58,8 @@ def reported() -> Iterator[None]:
     try:
         yield
     except CerebroError as error:
-        word = "stopped" if isinstance(error, RunInterrupted) else "error"
-        print(f"{word}: {_printable(str(error))}", file=sys.stderr)
+        prefix = "" if isinstance(error, RunInterrupted) else "error: "
+        print(prefix + _printable(str(error)), file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         print("stopped.", file=sys.stderr)

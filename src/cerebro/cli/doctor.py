@@ -52,7 +52,7 @@ def show_health(run: Path | None) -> int:
     missing = list(_missing())
     rows += [("missing", text) for text in missing] or [("missing", "nothing")]
     print(format_columns(rows))
-    return 0 if run is None else _show_run(run)
+    return 0 if run is None else show_run(run)
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -122,7 +122,8 @@ def _missing() -> Iterator[str]:
         yield "tensorboard, to look at a run's curves: pip install tensorboard"
 
 
-def _show_run(path: Path) -> int:
+def show_run(path: Path) -> int:
+    """Verify a run and write what was found; gives the exit code."""
     store = open_directory(path)
     print(f"\nrun {store.local_path()}")
     if is_starting(store):

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from cerebro.mop.idle import Idle
 from cerebro.mop.ladder import Entry, Ladder
 from cerebro.mop.state import UnitState
 
@@ -37,8 +36,8 @@ class Placement:
     """
 
     def __init__(self, shards: int) -> None:
-        #: workers without a visit
-        self.idle = Idle()
+        #: workers without a visit; the latest to become idle is last
+        self.idle: dict[int, None] = {}
         #: live worker -> train shards it holds
         self.holds: dict[int, frozenset[int]] = {}
         self._shards = shards
@@ -64,8 +63,7 @@ class Placement:
     def lose(self, worker: int) -> None:
         """Forget a worker."""
         del self._queues[worker]
-        self.idle.discard(worker)
-        self.idle.paces.pop(worker, None)
+        self.idle.pop(worker, None)
         if self.holds.pop(worker):
             self._regroup_if_needed()
 
@@ -115,14 +113,17 @@ class Placement:
         return (self._held if free is None or held < free else self._free).take()
 
     def choose(self, shard: int) -> int:
-        """The idle worker for a visit: one that holds the shard, else the fastest."""
-        idle, holders = self.idle.workers, self._holders[shard]
-        best = self.idle.best()
-        if not holders or shard in self.holds[best]:
-            return best
+        """The idle worker for a visit: one that holds the shard, else the latest to idle.
+
+        The latest to idle is the one that just worked on this unit, if any: no hop.
+        """
+        idle, holders = self.idle, self._holders[shard]
+        latest = next(reversed(idle))
+        if not holders or shard in self.holds[latest]:
+            return latest
         if len(holders) <= len(idle):
-            return next((worker for worker in holders if worker in idle), best)
-        return next((worker for worker in idle if shard in self.holds[worker]), best)
+            return next((worker for worker in holders if worker in idle), latest)
+        return next((worker for worker in idle if shard in self.holds[worker]), latest)
 
     def ready(self) -> Iterator[UnitState]:
         """Every unit that waits for a worker."""

@@ -114,7 +114,7 @@ class Planner:
     @property
     def idle(self) -> tuple[int, ...]:
         """Live workers without a visit."""
-        return tuple(self.placement.idle.workers)
+        return tuple(self.placement.idle)
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -151,9 +151,6 @@ class Planner:
         state = self.units[unit]
         if not state.closed:
             if phase is _TRAIN:
-                idle = self.placement.idle
-                if idle.workers:
-                    seconds = idle.learn(worker, seconds, state.visit_s)
                 state.advance(seconds)
                 self._proceed(state, out)
             else:
@@ -316,28 +313,28 @@ class Planner:
     def _release(self, worker: int, out: list[Instruction]) -> None:
         """Give a worker that is through with its visit, or new, the next one."""
         placement = self.placement
-        if not placement.idle.workers and not self.is_draining:
+        if not placement.idle and not self.is_draining:
             state = placement.take(worker)
             if state is not None:
                 self._start(state, worker, out)
                 return
         self._running.pop(worker, None)
-        placement.idle.add(worker)
+        placement.idle[worker] = None
         self._assign(out)
 
     def _assign(self, out: list[Instruction], shunned: int | None = None) -> None:
         """Give idle workers what is ready, longest first; the shunned worker comes last."""
         idle = self.placement.idle
-        if shunned in idle.workers and len(idle.workers) > 1:
-            idle.discard(shunned)
+        if shunned in idle and len(idle) > 1:
+            del idle[shunned]
             self._assign(out)
-            idle.add(shunned)
-        while idle.workers and not self.is_draining:
+            idle[shunned] = None
+        while idle and not self.is_draining:
             state = self.placement.take_longest()
             if state is None:
                 return
             worker = self.placement.choose(state.shard)
-            idle.discard(worker)
+            del idle[worker]
             self._start(state, worker, out)
 
     def _start(self, state: UnitState, worker: int, out: list[Instruction]) -> None:

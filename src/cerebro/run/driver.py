@@ -21,7 +21,13 @@ from cerebro.backend.base import (
     StateRef,
     WorkerInfo,
 )
-from cerebro.errors import CerebroError, CheckpointCorruptError, ShardCorruptError, UsageError
+from cerebro.errors import (
+    CerebroError,
+    CheckpointCorruptError,
+    DiskFullError,
+    ShardCorruptError,
+    UsageError,
+)
 from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
 from cerebro.run.history import TrialHistory
 from cerebro.run.recovery import OpenRun
@@ -30,6 +36,7 @@ from cerebro.run.signals import interrupted, stop_on_signals
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.trial import LiveTrial
+from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.train.visit import VisitCall
@@ -66,6 +73,7 @@ class Driver:
         *,
         workers: int,
         threaded: bool,
+        memory_bytes: int | None,
         ready: Callable[[WorkerInfo], None],
         track: Callable[[records.Record], None],
     ) -> None:
@@ -77,15 +85,18 @@ class Driver:
         self._ready = ready
         lag = None if spec.checkpoint is Checkpointing.OFF else 1
         self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
-        self._states = States(backend.release)
+        self._states = States(backend.release, memory_bytes)
         self._trials: dict[int, LiveTrial] = {}
         self._in_flight: dict[int, tuple[Source, float]] = {}
         self._committer: Committer | None = None
         self._commits = 0
         self._reporter = Reporter(track, workers)
         self._stopping: int | None = None
+        #: Visits in flight are not waited for any more.
+        self._is_abandoned = False
         self._timer: threading.Timer | None = None
-        self._has_probed = bool(run.history.trials)
+        self._has_probed = any(trial.visits for trial in run.history.trials.values())
+        self._has_checked_space = False
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
             Done: self._done,
@@ -118,7 +129,7 @@ class Driver:
         if self._committer is None or self._commits:
             return False
         if self._stopping is not None:
-            return not self._in_flight
+            return self._is_abandoned or not self._in_flight
         return self._planner.finished and not self._in_flight
 
     # Events
@@ -243,8 +254,8 @@ class Driver:
             self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(_GraceOver()))
             self._timer.daemon = True
             self._timer.start()
-        elif isinstance(payload, _GraceOver) and self._stopping is not None:
-            self._in_flight.clear()
+        elif isinstance(payload, _GraceOver):
+            self._is_abandoned = True
 
     def _committed(self, commit: Commit) -> None:
         self._commits -= 1
@@ -256,6 +267,8 @@ class Driver:
             self._put(Commit([], remove=superfluous))
         if commit.visits:
             if commit.state is not None:
+                ref = CheckpointRef.from_json(commit.records[-1]["checkpoint"])
+                self._states.saved(commit.trial, commit.state, ref)
                 self._states.drop(commit.state)
             self._act(self._planner.handle(mop.Durable(commit.trial, commit.visits)))
 
@@ -317,6 +330,7 @@ class Driver:
             if mode is Checkpointing.EPOCH:
                 self._act(self._planner.handle(mop.Durable(trial, call.visits)))
                 return
+        self._check_space(state.bytes)
         waiting, live.waiting = live.waiting, []
         saved = state if is_due and mode is not Checkpointing.OFF else None
         self._put(
@@ -336,6 +350,22 @@ class Driver:
     def _end_trial(self, trial: int, status: TrialStatus, reason: str | None) -> None:
         self._states.forget(trial)
         self._put(Commit([self._trials[trial].end_record(status, reason)]))
+
+    def _check_space(self, state_bytes: int) -> None:
+        """Refuse, at the first state, a run whose checkpoints cannot fit."""
+        if self._has_checked_space or self._spec.checkpoint is Checkpointing.OFF:
+            return
+        self._has_checked_space = True
+        needed = (
+            3 * state_bytes * sum(not t.status.is_final for t in self._run.history.trials.values())
+        )
+        free = self._run.store.free_bytes()
+        if needed > free:
+            raise DiskFullError(
+                f"checkpoints of this run need up to {needed} bytes, but {free} are free in "
+                f"{self._run.store.url}. Free some space, or use checkpoint='off', then run the "
+                "same command again."
+            )
 
     def _check_metric(self, names: tuple[str, ...]) -> None:
         known = ["train_loss", *(f"val_{name}" for name in names if self._spec.val_shards)]

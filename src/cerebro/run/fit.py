@@ -28,6 +28,7 @@ from cerebro.task import Task
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
+from cerebro.train.runner import describe_task
 from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.run")
@@ -44,6 +45,8 @@ class Settings:
     keep_top: int | None = None
     fresh: bool = False
     force: bool = False
+    #: States kept in memory before idle ones are left to their checkpoints; default half of all.
+    memory_bytes: int | None = None
     #: Write checkpoints on a thread beside the driver's loop.
     threaded: bool = True
 
@@ -80,13 +83,13 @@ class _Fit:
         self._proposed = self._propose(sampler)
 
     def execute(self, backend: Backend) -> Summary:
-        self._introduce()
         driver = Driver(
             self._spec,
             self._run,
             backend,
             workers=self._settings.workers,
             threaded=self._settings.threaded,
+            memory_bytes=self._settings.memory_bytes,
             ready=self._ready,
             track=self._fan.record,
         )
@@ -154,20 +157,24 @@ class _Fit:
     def _ready(self, info: WorkerInfo) -> None:
         """The first worker is there: begin, or refuse to resume on other ground."""
         run, found = self._run, environment(info.versions, info.device)
+        # Where the class lives in a script or notebook, only this process has its source.
+        task = self._settings.task
+        digest = info.task_digest or (describe_task(task)[1] if isinstance(task, Task) else "")
         if run.document is None:
-            run.begin(describe(self._spec, info.task_name, info.task_digest, found))
+            run.begin(describe(self._spec, info.task_name, digest, found))
         else:
             changes = environment_changes(run.document.environment, found)
             if changes and not self._settings.force:
                 refuse_changes(changes, run.store.url)
             if changes:
                 run.force(changes, replace(run.document, environment=found))
-            if info.task_digest != run.document.task_digest:
+            if digest != run.document.task_digest:
                 logger.warning(
                     "the code of %s has changed since the run began: trials finished before and "
                     "after the change are not comparable.",
                     info.task_name,
                 )
+        self._introduce()
         run.append(
             {
                 "type": "driver",
@@ -181,10 +188,6 @@ class _Fit:
 
     def _finish(self, summary: Summary) -> None:
         run, keep = self._run, self._settings.keep_top
-        body = cast("dict[str, Json]", asdict(summary))
-        run.append({"type": "done", "summary": body})
-        self._fan.record(records.RunFinished(summary=summary))
-        run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
         if keep is not None:
             for trial in ranking(run.history)[keep:]:
                 record: dict[str, Json] = {"type": "dropped", "trial": trial.number}
@@ -192,6 +195,12 @@ class _Fit:
                 for ref in run.history.apply(record):
                     run.store.remove(ref.manifest_path)
                     run.store.remove(ref.data_path)
+        body = cast("dict[str, Json]", asdict(summary))
+        run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
+        self._fan.record(records.RunFinished(summary=summary))
+        self._fan.close()
+        # Last of all: whoever finds this record has nothing left to do.
+        run.append({"type": "done", "summary": body})
 
 
 def _check_batch_size(value: Json) -> None:

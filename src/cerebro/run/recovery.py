@@ -64,27 +64,28 @@ class OpenRun:
 @contextlib.contextmanager
 def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterator[OpenRun]:
     """Open or create the run in `store`; a new directory goes again if its run cannot begin."""
-    was_there = store.exists(layout.RUN)
-    if fresh and was_there:
-        _archive(store)
-        was_there = False
-    existed = os.path.isdir(store.local_path())
-    with RunLock(store):
-        try:
-            run = _open(store, spec, force=force)
-            yield run
-        except UsageError:
-            # A run that cannot begin leaves nothing behind.
-            if not existed and not any(trial.visits for trial in run.history.trials.values()):
-                shutil.rmtree(store.local_path(), ignore_errors=True)
-            raise
-        finally:
-            store.close()
-            if not existed and not store.exists(layout.RUN):
-                shutil.rmtree(store.local_path(), ignore_errors=True)
+    archived = _archive(store) if fresh and store.exists(layout.RUN) else None
+    missing = _missing_directories(store.local_path())
+    try:
+        with RunLock(store):
+            try:
+                yield _open(store, spec, force=force)
+            finally:
+                store.close()
+    except BaseException as error:
+        # A run that cannot begin leaves everything as it was.
+        if missing and (isinstance(error, UsageError) or not store.exists(layout.RUN)):
+            shutil.rmtree(missing[0], ignore_errors=True)
+            for directory in missing[1:]:
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
+            if archived is not None:
+                os.rename(archived, store.local_path())
+        raise
 
 
 def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
+    checkpoint.sweep(store)
     document = read_document(store)
     if document is None and store.exists(layout.JOURNAL):
         # Killed before run.json was there: nothing was trained yet.
@@ -109,7 +110,6 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
 
 
 def _repair(run: OpenRun) -> None:
-    checkpoint.sweep(run.store)
     for trial in run.history.trials.values():
         _verify(run, trial)
         keep = {ref.name for ref in trial.checkpoints}
@@ -132,7 +132,16 @@ def _verify(run: OpenRun, trial: TrialHistory) -> None:
         run.append({"type": "rollback", "trial": trial.number, "visits": good})
 
 
-def _archive(store: Store) -> None:
+def _missing_directories(path: str) -> list[str]:
+    """The directory and those above it that do not exist, innermost first."""
+    found = []
+    while not os.path.isdir(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
+
+
+def _archive(store: Store) -> str:
     """Move the run of this name aside; nothing is deleted."""
     path = store.local_path()
     with RunLock(store):
@@ -141,6 +150,7 @@ def _archive(store: Store) -> None:
             os.rename(path, f"{path}.{number}")
         except OSError as error:
             raise StoreError(f"cannot move {path} aside: {error.strerror}.") from error
+    return f"{path}.{number}"
 
 
 def load_history(store: Store) -> tuple[RunDocument, RunHistory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from cerebro.backend.base import Source, StateRef
@@ -12,13 +13,20 @@ class States:
     """Each trial's current state, counted references to it, and its release at the last one.
 
     A state is held as the trial's current one, by each visit that reads it, and by the commit that
-    writes it out: a slot of shared memory is never reused while anyone reads it.
+    writes it out: memory is never reused while anyone reads it. When all states together exceed
+    `limit_bytes`, those that are durable and idle are let go, the longest untouched first; their
+    trials go on from their checkpoints.
     """
 
-    def __init__(self, release: Callable[[StateRef], None]) -> None:
+    def __init__(self, release: Callable[[StateRef], None], limit_bytes: int | None = None) -> None:
         self._release = release
+        self._limit_bytes = half_of_memory() if limit_bytes is None else limit_bytes
+        self._bytes = 0
+        #: In the order in which they were made.
         self._current: dict[int, StateRef] = {}
         self._saved: dict[int, CheckpointRef] = {}
+        #: Trials whose current state is the saved one.
+        self._durable: set[int] = set()
         self._holds: dict[int, int] = {}
 
     def restore(self, trial: int, ref: CheckpointRef) -> None:
@@ -31,13 +39,23 @@ class States:
 
     def replace(self, trial: int, state: StateRef) -> None:
         """A visit made a new state."""
+        self._bytes += state.bytes
         self.hold(state)
         self.forget(trial)
         self._current[trial] = state
+        self._evict()
+
+    def saved(self, trial: int, state: StateRef, ref: CheckpointRef) -> None:
+        """A state is durable as this checkpoint."""
+        self._saved[trial] = ref
+        if self._current.get(trial) is state:
+            self._durable.add(trial)
+            self._evict()
 
     def forget(self, trial: int) -> None:
-        """The trial needs its current state no more."""
+        """The trial needs its current state in memory no more."""
         old = self._current.pop(trial, None)
+        self._durable.discard(trial)
         if old is not None:
             self.drop(old)
 
@@ -55,4 +73,19 @@ class States:
             self._holds[source.key] = left
         else:
             del self._holds[source.key]
+            self._bytes -= source.bytes
             self._release(source)
+
+    def _evict(self) -> None:
+        if self._bytes <= self._limit_bytes:
+            return
+        for trial, state in list(self._current.items()):
+            if trial in self._durable and self._holds[state.key] == 1:
+                self.forget(trial)
+                if self._bytes <= self._limit_bytes:
+                    return
+
+
+def half_of_memory() -> int:
+    """Half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -210,8 +210,8 @@ def _digest(manifest: Mapping[str, Json]) -> str:
 
 def _refuse(path: str, reason: str) -> NoReturn:
     raise CheckpointCorruptError(
-        f"checkpoint {path} is damaged: {reason}. It is not used; run the same command again to "
-        "compute it anew from the one before it."
+        f"checkpoint {path} is damaged: {reason}. It is not used. Where the run is unfinished, the "
+        "same command computes it anew from the one before it."
     )
 
 

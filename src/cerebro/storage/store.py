@@ -71,6 +71,9 @@ class Store(Protocol):
     def truncate(self, path: str, size: int) -> None:
         """Cut a file to its first ``size`` bytes."""
 
+    def free_bytes(self) -> int:
+        """How much more may be written."""
+
     def local_path(self, path: str = "") -> str:
         """The absolute name of a file for code that needs one (it need not exist)."""
 
@@ -186,6 +189,9 @@ class LocalStore:
         with self._translated("truncate", full):
             self._disk.truncate(full, size)
             self._disk.sync(full)
+
+    def free_bytes(self) -> int:
+        return _free_bytes(self.root)
 
     def local_path(self, path: str = "") -> str:
         return self._resolve(path) if path else self.root

@@ -129,7 +129,7 @@ class FileTracker:
 
 def replace(path: Path, text: str) -> None:
     """Put a new file in the place of an old one: readers see either, never a part."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    temporary = path.with_name(f".tmp-{os.getpid()}-0-{path.name}")
     try:
         # A lone surrogate has no UTF-8; its escape is what JSON would write.
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")

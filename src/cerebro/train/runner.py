@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,8 @@ def import_task(reference: str) -> Task:
         raise
     except Exception as error:
         raise UsageError(
-            f"the task {reference!r} cannot be imported: {type(error).__name__}: {error}."
+            f"the task {reference!r} cannot be imported: {type(error).__name__}: {error}"
+            f"{_place_of(error)}."
         ) from error
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Task):
@@ -116,6 +118,16 @@ def import_task(reference: str) -> Task:
         raise UsageError(
             f"the task {reference!r} must be made without arguments to be named, but: {error}."
         ) from error
+
+
+def _place_of(error: Exception) -> str:
+    """Where user code raised, as " (file, line n)"."""
+    if isinstance(error, SyntaxError):
+        return f" ({error.filename}, line {error.lineno})" if error.filename else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename]
+    # The first frame is ours.
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if len(own) > 1 else ""
 
 
 def _import_file(path: Path) -> object:

@@ -131,7 +131,7 @@ class TorchFramework:
     def _build(self, seed: int, trial: int, params: Params, *, is_new: bool) -> Components:
         build = self._builder.model if is_new else self._builder.skeleton
         model = build(seed, trial, params)
-        optimizer, scheduler = self._builder.optimizer(model, params)
+        optimizer, scheduler = self._builder.optimizer(model, seed, trial, params)
         scaler = None
         if self.device == "cuda" and _amp_of(self.task, params) == "fp16":
             scaler = torch.amp.GradScaler("cuda")

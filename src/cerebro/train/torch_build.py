@@ -35,7 +35,7 @@ _SHAPE_ATTRIBUTES = frozenset(
 )
 
 
-class _NeedsValuesError(Exception):
+class _NeedsValues(BaseException):
     """The model cannot be built without its initial weights."""
 
 
@@ -59,23 +59,24 @@ class _SkipFills(TorchFunctionMode):
         if name in _FILLS:
             target = args[0] if args else given.get("tensor")
             if not isinstance(target, nn.Parameter) or given.get("generator") is not None:
-                raise _NeedsValuesError
+                raise _NeedsValues
             self._skipped[id(target)] = target
             return target
-        if name in _DRAWS or (not self._is_harmless(func, name) and self._reads(args, given)):
-            raise _NeedsValuesError
-        made = func(*args, **given)
-        if name == "__deepcopy__" and self._reads(args, given):
-            self._skipped[id(made)] = made
-        return made
+        if name in _DRAWS or (not self._is_harmless(func, name) and self._reads((args, given))):
+            raise _NeedsValues
+        return func(*args, **given)
 
-    def _reads(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> bool:
-        return any(id(value) in self._skipped for value in (*args, *given.values()))
+    def _reads(self, value: object) -> bool:
+        if isinstance(value, tuple | list):
+            return any(map(self._reads, value))
+        if isinstance(value, Mapping):
+            return any(map(self._reads, value.values()))
+        return id(value) in self._skipped
 
     def _is_harmless(self, func: object, name: str) -> bool:
         if name == "__get__":
             return getattr(getattr(func, "__self__", None), "__name__", "") in _SHAPE_ATTRIBUTES
-        return name in _SHAPE or name == "__deepcopy__"
+        return name in _SHAPE
 
 
 class Builder:
@@ -118,14 +119,16 @@ class Builder:
                 model = self._task.model(params)
             if torch.equal(before, torch.default_generator.get_state()):
                 return model if self._device.type == "cpu" else model.to(self._device)  # type: ignore[no-any-return]
-        except _NeedsValuesError:
+        except _NeedsValues:
             pass
         self._can_skip = False
         return self.model(seed, trial, params)
 
-    def optimizer(self, model: nn.Module, params: Params) -> tuple[Any, Any]:
+    def optimizer(self, model: nn.Module, seed: int, trial: int, params: Params) -> tuple[Any, Any]:
         """The trial's optimizer and its scheduler, if any."""
         name = type(self._task).__name__
+        # Building the model may have drawn from the generators, or left that out.
+        seed_everything(derive_seed("optimizer", seed, trial))
         made = self._task.optimizer(model, params)
         optimizer, scheduler = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not all(hasattr(optimizer, part) for part in ("param_groups", "state", "step")):

@@ -148,7 +148,8 @@ class Components:
             return
         by_name = {self._names[id(p)]: p for p in params}
         for name, values in slots.items():
-            self.optimizer.state[by_name[name]] = values
+            owner = by_name[name]
+            self.optimizer.state[owner] = {k: _like(owner, v) for k, v in values.items()}
         for group, saved in zip(self.optimizer.param_groups, groups, strict=True):
             _update(group, saved)
 
@@ -235,6 +236,13 @@ def _take(tensor: Tensor, view: Tensor) -> None:
     else:
         with torch.no_grad():
             tensor.copy_(view)
+
+
+def _like(param: Tensor, slot: object) -> object:
+    """A slot with the strides of its parameter, where those are not the plain ones."""
+    if not isinstance(slot, Tensor) or param.is_contiguous() or slot.shape != param.shape:
+        return slot
+    return torch.empty_like(param, dtype=slot.dtype, requires_grad=False).copy_(slot)
 
 
 def _update(group: dict[str, object], saved: dict[str, object]) -> None:

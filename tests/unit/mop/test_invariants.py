@@ -58,7 +58,7 @@ def train_while_evaluating(planner: Planner) -> None:
         (training, run_twice, "one train visit at a time"),
         (training, skip_a_step, "it is at epoch 0, step 1"),
         (training, close_what_waits, "a closed unit has nothing ready"),
-        (training, lambda p: p.placement.idle.add(0), "idle or busy, not both"),
+        (training, lambda p: p.placement.idle.update({0: None}), "idle or busy, not both"),
         (training, lambda p: p._running.clear(), "live workers are idle or busy"),
         (training, lambda p: setattr(p.units[0], "left", 1), "train visits are done at epoch"),
         (training, lambda p: setattr(p.units[0], "durable", -2), "a train visit starts while"),
@@ -87,7 +87,7 @@ def test_damage_is_found(
 def test_an_idle_worker_beside_ready_work_is_found() -> None:
     planner = training()
     planner.placement.holds[7] = frozenset()
-    planner.placement.idle.add(7)
+    planner.placement.idle[7] = None
     with pytest.raises(InvariantError, match="no worker idles"):
         validate(planner)
 
@@ -107,7 +107,7 @@ def test_an_epoch_left_open_is_found() -> None:
     state.evals.clear()
     state.entry, state.evals_left = None, 0
     planner._running.clear()
-    planner.placement.idle.add(0)
+    planner.placement.idle[0] = None
     with pytest.raises(InvariantError, match="an epoch ends with its last eval visit"):
         validate(planner)
 

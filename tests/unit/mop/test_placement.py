@@ -16,7 +16,7 @@ def filled(*placed: tuple[UnitState, int], holds: dict[int, frozenset[int]]) -> 
     placement = Placement(shards=4)
     for worker, shards in holds.items():
         placement.join(worker, shards)
-        placement.idle.add(worker)
+        placement.idle[worker] = None
     for state, shard in placed:
         placement.push(state, shard)
     return placement
@@ -113,7 +113,7 @@ def test_few_idle_workers_are_searched_where_many_hold_the_shard() -> None:
     homes = {worker: frozenset({1}) for worker in range(5)} | {5: frozenset()}
     placement = filled((unit(0), 1), holds=homes)
     for worker in range(4):
-        placement.idle.discard(worker)
+        del placement.idle[worker]
     assert placement.choose(1) == 4
 
 

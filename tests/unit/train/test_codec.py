@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cerebro.errors import UsageError
+from cerebro.train.codec import decode, encode
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+)
+keys = st.text(max_size=4) | st.integers() | st.booleans() | st.none() | st.just("~")
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(keys, inner, max_size=4)
+        | st.dictionaries(st.text(max_size=4), st.integers(), max_size=4).map(Counter)
+    ),
+    max_leaves=20,
+)
+
+
+def same(one: object, other: object) -> bool:
+    """Equal and of the same types all the way down, with -0.0 and 0.0 apart."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return math.copysign(1, one) == math.copysign(1, other) and one == other  # type: ignore[arg-type]
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))  # type: ignore[arg-type]
+    if isinstance(one, dict):
+        pairs = zip(one.items(), other.items(), strict=True)  # type: ignore[attr-defined]
+        return len(one) == len(other) and all(same([*a], [*b]) for a, b in pairs)  # type: ignore[arg-type]
+    return one == other
+
+
+@settings(max_examples=200)
+@given(values)
+def test_a_value_comes_back_as_it_was_through_json(value):
+    text = json.dumps(encode(value, "it"), allow_nan=False)
+    assert same(decode(json.loads(text)), value)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_numbers_that_json_lacks_come_back(value):
+    found = decode(json.loads(json.dumps(encode(value, "it"), allow_nan=False)))
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", [np.float64(0.1), np.float32(0.1), np.int64(7), np.bool_(True), np.float64("inf")]
+)
+def test_numpy_numbers_come_back_as_those_of_python(value):
+    found = decode(json.loads(json.dumps(encode([value], "it"))))
+    assert found == [value.item()]
+    assert type(found[0]) is type(value.item())  # type: ignore[index]
+
+
+def test_ordered_dicts_keep_their_order():
+    value = OrderedDict([("b", 1), ("a", 2)])
+    assert list(decode(encode(value, "it"))) == ["b", "a"]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), 1j, [lambda: None], {"a": {"b": {3}}}])
+def test_what_cannot_travel_is_named_with_its_place(value):
+    with pytest.raises(UsageError, match="the scheduler's state must hold .* but has a "):
+        encode(value, "the scheduler's state")
