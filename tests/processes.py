@@ -44,6 +44,7 @@ class DriverProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
+                start_new_session=True,
             )
         self.pid = self.process.pid
         self._seen: set[psutil.Process] = set()
@@ -77,6 +78,11 @@ class DriverProcess:
     def said(self) -> str:
         return self.output.read_text(errors="replace")
 
+    def signal(self, number: int) -> None:
+        """Send a signal as a terminal would: to its whole process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
     def kill(self) -> None:
         """SIGKILL it, and make sure that no worker outlives it by more than a second or so."""
         self.workers()
@@ -101,6 +107,10 @@ def is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def count_lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def count_visits(root: Path) -> int:

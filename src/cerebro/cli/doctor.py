@@ -42,6 +42,8 @@ _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 def show_health(run: Path | None) -> int:
     """Write what is there and what is missing; gives the exit code, 1 for a damaged run."""
+    # First, so that a wrong name is told at once.
+    store = None if run is None else open_directory(run)
     rows = [
         *_versions(),
         ("cores", _cores()),
@@ -52,7 +54,7 @@ def show_health(run: Path | None) -> int:
     missing = list(_missing())
     rows += [("missing", text) for text in missing] or [("missing", "nothing")]
     print(format_columns(rows))
-    return 0 if run is None else show_run(run)
+    return 0 if store is None else show_run(store)
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -122,9 +124,8 @@ def _missing() -> Iterator[str]:
         yield "tensorboard, to look at a run's curves: pip install tensorboard"
 
 
-def show_run(path: Path) -> int:
+def show_run(store: LocalStore) -> int:
     """Verify a run and write what was found; gives the exit code."""
-    store = open_directory(path)
     print(f"\nrun {store.local_path()}")
     if is_starting(store):
         print("  is starting its workers: nothing to verify yet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from cerebro.types import Split, TrialStatus
 
 #: How long visits in flight may go on after a first Ctrl-C.
 GRACE_S = 30.0
+SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,17 @@ class Driver:
 
     def execute(self, setup: Setup) -> Summary:
         """Run until every trial is finished, stopped or failed."""
+        switch_s = sys.getswitchinterval()
         with stop_on_signals(lambda number: self._backend.post(_StopRequested(number))):
             try:
+                # Workers wait for this thread: those beside it must not keep it waiting for 5 ms.
+                sys.setswitchinterval(SWITCH_S)
                 self._backend.start(setup, self._workers)
                 while not self._is_over():
                     for event in self._backend.events():
                         self._handlers[type(event)](event)
             finally:
+                sys.setswitchinterval(switch_s)
                 if self._timer is not None:
                     self._timer.cancel()
                 if self._committer is not None:
@@ -126,7 +132,9 @@ class Driver:
         return self._reporter.summary()
 
     def _is_over(self) -> bool:
-        if self._committer is None or self._commits:
+        if self._committer is None:
+            return self._stopping is not None
+        if self._commits:
             return False
         if self._stopping is not None:
             return self._is_abandoned or not self._in_flight
@@ -138,7 +146,13 @@ class Driver:
         if self._committer is None:
             self._begin(event.info)
         self._reporter.worker(event.info.worker, alive=True, cause=None)
-        self._act(self._planner.handle(mop.WorkerJoined(event.info.worker)))
+        self._act(self._planner.handle(mop.WorkerJoined(event.info.worker, self._home(event.info))))
+
+    def _home(self, info: WorkerInfo) -> frozenset[int]:
+        """Shards that a worker should keep to; on the CPU all workers share one copy of all."""
+        if info.device == "cpu":
+            return frozenset()
+        return frozenset(range(info.worker, self._spec.train_shards, self._workers))
 
     def _begin(self, info: WorkerInfo) -> None:
         self._ready(info)

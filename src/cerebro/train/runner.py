@@ -133,14 +133,20 @@ def _place_of(error: Exception) -> str:
 def _import_file(path: Path) -> object:
     if not path.is_file():
         raise UsageError(f"the task's file must exist, but there is no {path}.")
-    name = f"{_FILE_MODULE}{path.stem}"
+    path = path.resolve()
+    name = f"{_FILE_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be imported as Python.")
     module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

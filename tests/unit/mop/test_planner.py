@@ -407,34 +407,3 @@ def test_an_event_that_contradicts_the_plan_is_refused(event: Event) -> None:
     with pytest.raises(ValueError, match=r"must|once"):
         plan.handle(event)
     assert plan.running() == before
-
-
-@pytest.mark.parametrize(("train", "val", "lag"), [(0, 0, 1), (1, -1, 1), (1, 0, -1)])
-def test_a_planner_without_shards_is_refused(train: int, val: int, lag: int) -> None:
-    with pytest.raises(ValueError, match=r"must hold, but got"):
-        Planner(train, val, max_lag=lag)
-
-
-def test_the_story_of_a_unit_holds_its_messages_only() -> None:
-    plan = Planner(2, story=100)
-    events: list[Event] = [*joined(0), unit(0), unit(1), done(0, 0, 0)]
-    for event in events:
-        plan.handle(event)
-    kinds = [line["type"] for line in plan.story(1)]
-    assert kinds == ["UnitAdded", "VisitDone", "Start"]
-
-
-def test_a_planner_keeps_no_story_unless_asked() -> None:
-    assert planner(*joined(0), unit(0)).story(0) == []
-
-
-def test_a_story_replayed_leads_to_the_same_plan() -> None:
-    plan = Planner(2, story=100)
-    events: list[Event] = [*joined(0), unit(0), unit(1), done(0, 0, 0), failed(1, 0, 0)]
-    for event in events:
-        plan.handle(event)
-    again = Planner(2)
-    assert plan._story is not None
-    for event in plan._story.events():
-        again.handle(event)
-    assert again.running() == plan.running()

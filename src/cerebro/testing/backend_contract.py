@@ -1,0 +1,558 @@
+"""What every backend must do, as suites of tests.
+
+Subclass `BackendContract`, or `ProcessBackendContract` where workers are processes of their own, in
+a test module, name the subclass `Test...`, and write `make`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import unittest
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cerebro.backend.base import (
+    Backend,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    Joined,
+    Lost,
+    Posted,
+    SaveRequest,
+    Setup,
+    Source,
+    StateRef,
+)
+from cerebro.data import from_arrays
+from cerebro.errors import CerebroError, DataError, UsageError
+from cerebro.storage import LocalStore
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.task import Task
+from cerebro.testing.faults import flip_bit
+from cerebro.testing.toy import ToyTask
+from cerebro.train.visit import VisitCall
+from cerebro.types import Json, Split
+
+raises = unittest.TestCase().assertRaises
+_STEPS = 2
+_DEADLINE_S = 20.0
+
+
+def make_call(visit: int = 0, *, split: Split = Split.TRAIN, **params: Json) -> VisitCall:
+    """Training visit number `visit` of trial 0, or an evaluation after it."""
+    epoch, step = divmod(visit, _STEPS)
+    return VisitCall(
+        unit=0,
+        trials=(0,),
+        params=({"lr": 0.1, **params},),
+        seed=0,
+        epoch=epoch,
+        step=step,
+        steps=_STEPS,
+        split=split,
+        shard=step if split is Split.TRAIN else 0,
+        attempt=0,
+        batch_size=8,
+    )
+
+
+class Session:
+    """A started backend with a dataset and a store, and what came out of it so far."""
+
+    def __init__(self, backend: Backend, directory: Path) -> None:
+        self.backend = backend
+        self.directory = directory
+        self.store = LocalStore(directory / "run")
+        self.pids: dict[int, int] = {}
+        self._saved = 0
+        x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+        columns = {"x": x, "y": x.argmax(1)}
+        from_arrays(directory / "data", columns, shards=_STEPS, validation=1 / 3)
+
+    def setup(self, task: Task | str | None = None, **changes: str) -> Setup:
+        setup = Setup(
+            task=task or ToyTask(),
+            data=str(self.directory / "data"),
+            store=str(self.directory / "run"),
+        )
+        return replace(setup, **changes)  # type: ignore[arg-type]
+
+    def start(self, workers: int) -> list[Joined]:
+        """Start that many workers and wait for them."""
+        self.backend.start(self.setup(), workers)
+        return [self.join() for _ in range(workers)]
+
+    def join(self) -> Joined:
+        joined = self.next(Joined)
+        assert isinstance(joined, Joined)
+        self.pids[joined.info.worker] = joined.info.pid
+        return joined
+
+    def next(self, *kinds: type) -> Event:
+        """The next event, which must be of one of these kinds."""
+        (event,) = self.take(1)
+        assert isinstance(event, kinds), event
+        return event
+
+    def take(self, count: int) -> list[Event]:
+        """The next events; not one more may have come with them."""
+        found: list[Event] = []
+        while len(found) < count:
+            found += self.backend.events()
+        assert len(found) == count, found
+        return found
+
+    def run(self, worker: int, call: VisitCall, source: Source = None) -> Event:
+        """Submit a visit and wait for its answer."""
+        self.backend.submit(worker, call, source)
+        answer = self.next(Done, Failed, Lost)
+        assert isinstance(answer, Done | Failed | Lost)
+        assert (answer.worker, answer.call) == (worker, call)
+        return answer
+
+    def train(self, worker: int, call: VisitCall, source: Source = None) -> StateRef:
+        """The state that a training visit gives."""
+        answer = self.run(worker, call, source)
+        assert isinstance(answer, Done), answer
+        assert answer.state is not None
+        return answer.state
+
+    def save(self, state: StateRef) -> CheckpointRef:
+        self._saved += 1
+        request = SaveRequest(
+            store=self.store, trial=0, visits=self._saved, attempt=0, parent=None
+        )
+        return self.backend.save(state, request)
+
+    def content(self, state: StateRef) -> bytes:
+        """The bytes of a state."""
+        return self.store.read(self.save(state).data_path)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Return when a process has ended; fails after a while."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while _is_running(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.005)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
+
+
+class BackendContract:
+    """Tests that hold for any backend.
+
+    >>> from cerebro.backend import InlineBackend
+    >>> class TestMyBackend(BackendContract):
+    ...     def make(self):
+    ...         return InlineBackend()
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     TestMyBackend().test_every_worker_joins(Path(directory))
+    """
+
+    def make(self) -> Backend:
+        """A backend that was not started."""
+        raise NotImplementedError("write make(self)")
+
+    @contextlib.contextmanager
+    def session(self, directory: Path, workers: int = 1) -> Iterator[Session]:
+        """A backend whose workers have joined; stopped at the end."""
+        with self.unstarted(directory) as session:
+            session.start(workers)
+            yield session
+
+    @contextlib.contextmanager
+    def unstarted(self, directory: Path) -> Iterator[Session]:
+        backend = self.make()
+        try:
+            yield Session(backend, directory)
+        finally:
+            backend.stop()
+
+    # Workers
+
+    def test_every_worker_joins(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            joined = session.start(3)
+            assert sorted(event.info.worker for event in joined) == [0, 1, 2]
+
+    def test_a_worker_says_what_it_found(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            info = session.start(1)[0].info
+            assert info.device == "cpu"
+            assert info.versions == {"toy": "1"}
+            assert info.task_name == "cerebro.testing.toy:ToyTask"
+            assert len(info.task_digest) == 64
+            assert info.host
+
+    # Visits
+
+    def test_a_training_visit_is_answered_with_a_report_and_a_state(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            answer = session.run(0, make_call())
+            assert isinstance(answer, Done)
+            assert answer.report.rows == 20
+            assert answer.state is not None
+            assert answer.state.bytes == len(session.content(answer.state))
+
+    def test_an_evaluation_is_answered_without_a_state(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            answer = session.run(0, make_call(split=Split.VAL), state)
+            assert isinstance(answer, Done)
+            assert answer.state is None
+            assert answer.report.sums.keys() == {"loss", "accuracy"}
+
+    def test_every_visit_is_answered_exactly_once(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            calls = [replace(make_call(), trials=(n,), unit=n) for n in range(2)]
+            for worker, call in enumerate(calls):
+                session.backend.submit(worker, call, None)
+            session.backend.post("after")
+            events = session.take(3)
+            answered = Counter(event.call.unit for event in events if isinstance(event, Done))
+            assert answered == {0: 1, 1: 1}
+
+    def test_a_visit_gives_the_same_on_every_worker(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            states = [session.train(worker, make_call()) for worker in (0, 1)]
+            assert session.content(states[0]) == session.content(states[1])
+
+    # States
+
+    def test_a_state_is_readable_by_another_worker(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            state = session.train(0, make_call())
+            alone = session.train(0, make_call(1), state)
+            hopped = session.train(1, make_call(1), state)
+            assert session.content(hopped) == session.content(alone)
+
+    def test_a_state_is_readable_by_several_evaluations_at_once(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=3) as session:
+            state = session.train(0, make_call())
+            for worker in range(3):
+                session.backend.submit(worker, make_call(split=Split.VAL), state)
+            answers = session.take(3)
+            sums = [answer.report.sums for answer in answers if isinstance(answer, Done)]
+            assert len(sums) == 3
+            assert sums[0] == sums[1] == sums[2]
+
+    def test_training_leaves_the_incoming_state_as_it_was(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            before = session.content(state)
+            after = session.train(0, make_call(1), state)
+            assert session.content(state) == before
+            assert session.content(after) != before
+
+    def test_evaluation_leaves_the_state_as_it_was(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            before = session.content(state)
+            session.run(0, make_call(split=Split.VAL), state)
+            assert session.content(state) == before
+
+    def test_a_visit_from_a_checkpoint_equals_one_from_memory(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            saved = session.save(state)
+            from_memory = session.train(0, make_call(1), state)
+            from_checkpoint = session.train(0, make_call(1), saved)
+            assert session.content(from_checkpoint) == session.content(from_memory)
+
+    def test_the_rest_of_a_state_is_saved_and_travels(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            after = session.train(0, make_call(1), session.save(state))
+            assert state.meta == {"steps": 3}
+            assert after.meta == {"steps": 6}
+
+    def test_memory_of_released_states_does_not_disturb_others(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            kept = session.train(0, make_call())
+            content = session.content(kept)
+            for visit in range(1, 6):
+                state = session.train(0, make_call(visit), kept)
+                session.backend.release(state)
+            assert session.content(kept) == content
+
+    def test_a_state_may_be_saved_on_another_thread_while_it_is_trained_on(
+        self, tmp_path: Path
+    ) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            content: list[bytes] = []
+            thread = threading.Thread(target=lambda: content.append(session.content(state)))
+            session.backend.submit(0, make_call(1), state)
+            thread.start()
+            session.next(Done)
+            thread.join()
+            assert content == [session.content(state)]
+
+    # Failures
+
+    def test_a_failed_visit_is_described(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            answer = session.run(0, make_call(fail="raise"))
+            assert isinstance(answer, Failed)
+            failure = answer.failure
+            assert failure.kind is FailureKind.ERROR
+            assert failure.message == "ValueError: this trial raises on purpose"
+            assert failure.error == "ValueError"
+            assert "Traceback" in failure.traceback
+            assert "toy.py" in failure.traceback
+
+    def test_failures_of_one_cause_share_a_signature(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            calls = [
+                make_call(fail="raise"),
+                replace(make_call(fail="raise"), attempt=1),
+                make_call(fail="unpicklable"),
+            ]
+            answers = [session.run(0, call) for call in calls]
+            signs = [answer.failure.signature for answer in answers if isinstance(answer, Failed)]
+            assert len(signs) == 3
+            assert signs[0] == signs[1] != signs[2]
+
+    def test_an_error_that_cannot_be_pickled_is_described_too(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            answer = session.run(0, make_call(fail="unpicklable"))
+            assert isinstance(answer, Failed)
+            assert "raises what cannot be pickled" in answer.failure.message
+
+    def test_a_worker_serves_on_after_a_failure(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            before = session.content(state)
+            assert isinstance(session.run(0, make_call(1, fail=_at(1)), state), Failed)
+            assert session.content(state) == before
+            assert isinstance(session.run(0, make_call(1), state), Done)
+
+    def test_divergence_is_told_from_errors(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            for kind in ("nan_loss", "nan_state"):
+                answer = session.run(0, make_call(fail=kind))
+                assert isinstance(answer, Failed)
+                assert answer.failure.kind is FailureKind.DIVERGED
+
+    def test_a_missing_param_is_a_usage_failure(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            answer = session.run(0, replace(make_call(), params=({"rate": 1.0},)))
+            assert isinstance(answer, Failed)
+            assert answer.failure.kind is FailureKind.USAGE
+            assert "params['lr']" in answer.failure.message
+
+    def test_a_damaged_checkpoint_is_a_failure_of_its_own_kind(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            saved = session.save(session.train(0, make_call()))
+            path = Path(session.store.local_path(saved.data_path))
+            path.write_bytes(flip_bit(path.read_bytes(), 4001))
+            answer = session.run(0, make_call(1), saved)
+            assert isinstance(answer, Failed)
+            assert answer.failure.kind is FailureKind.CORRUPT
+            assert saved.sha256 in answer.failure.message
+
+    def test_a_damaged_shard_is_fatal(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            for path in (tmp_path / "data").glob("train-*.arrow"):
+                path.write_bytes(flip_bit(path.read_bytes(), 12_345))
+            answer = session.run(0, make_call())
+            assert isinstance(answer, Failed)
+            assert answer.failure.kind is FailureKind.FATAL
+            assert "SHA-256" in answer.failure.message
+
+    # Setups that are wrong
+
+    def test_a_task_that_cannot_be_imported_is_a_usage_error(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session, raises(UsageError) as caught:
+            session.backend.start(session.setup("no_such_module:Task"), 2)
+            session.backend.events()
+        assert "'no_such_module:Task' cannot be imported" in str(caught.exception)
+
+    def test_a_dataset_that_is_not_there_is_a_data_error(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session, raises(DataError) as caught:
+            session.backend.start(session.setup(data=str(tmp_path / "nowhere")), 2)
+            session.backend.events()
+        assert "there is no dataset at" in str(caught.exception)
+
+    def test_a_device_that_is_not_there_is_a_usage_error(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session, raises(UsageError) as caught:
+            session.backend.start(session.setup(device="abacus"), 1)
+            session.backend.events()
+        assert "abacus" in str(caught.exception)
+
+    # Posts and the end
+
+    def test_a_post_from_another_thread_wakes_events(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            for number in range(20):
+                thread = threading.Thread(target=session.backend.post, args=(number,))
+                thread.start()
+                assert session.backend.events() == [Posted(number)]
+                thread.join()
+
+    def test_no_post_is_lost_and_order_is_kept(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            thread = threading.Thread(
+                target=lambda: [session.backend.post(number) for number in range(2000)]
+            )
+            thread.start()
+            found: list[object] = []
+            while len(found) < 2000:
+                found += [event.payload for event in session.backend.events()]  # type: ignore[union-attr]
+            thread.join()
+            assert found == list(range(2000))
+
+    def test_stopping_twice_is_stopping_once(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            session.backend.stop()
+            session.backend.stop()
+
+    def test_stopping_what_was_not_started_does_nothing(self) -> None:
+        self.make().stop()
+
+    def test_a_post_after_the_end_is_ignored(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            session.backend.stop()
+            # Whatever file now has the number of one that the backend closed stays untouched.
+            files = [(tmp_path / f"file-{n}").open("wb", buffering=0) for n in range(20)]
+            session.backend.post("late")
+            for file in files:
+                file.close()
+            assert {path.stat().st_size for path in tmp_path.glob("file-*")} == {0}
+
+    def test_nothing_stays_open(self, tmp_path: Path) -> None:
+        with self.session(tmp_path):
+            pass
+        before = len(os.listdir("/proc/self/fd"))
+        for number in range(3):
+            with self.session(tmp_path / str(number)):
+                pass
+            self.make()
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+class ProcessBackendContract(BackendContract):
+    """Tests that hold where every worker is a process of its own on this machine.
+
+    >>> issubclass(ProcessBackendContract, BackendContract)
+    True
+    """
+
+    def test_workers_are_processes_of_their_own(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            assert len({os.getpid(), *session.pids.values()}) == 3
+
+    def test_the_end_leaves_no_process(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            session.backend.stop()
+            assert not any(map(_is_running, session.pids.values()))
+
+    def test_the_end_does_not_wait_for_visits(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            session.backend.submit(0, make_call(fail="hang"), None)
+            session.backend.submit(1, make_call(visit_s=1000), None)
+            session.backend.stop()
+            assert not any(map(_is_running, session.pids.values()))
+
+    def test_the_end_does_not_wait_for_workers_to_start(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            session.backend.start(session.setup(), 2)
+            began = time.monotonic()
+        assert time.monotonic() - began < _DEADLINE_S
+
+    def test_a_worker_that_ends_is_lost_and_another_joins_in_its_place(
+        self, tmp_path: Path
+    ) -> None:
+        causes = {"exit": "exited with code 1", "segfault": "SIGSEGV", "kill": "SIGKILL"}
+        for kind, cause in causes.items():
+            with self.session(tmp_path / kind, workers=2) as session:
+                state = session.train(0, make_call())
+                before = session.content(state)
+                first = session.pids[1]
+                lost = session.run(1, make_call(1, fail=_at(1, kind)), state)
+                assert isinstance(lost, Lost)
+                assert cause in lost.cause
+                assert session.join().info.worker == 1
+                assert session.pids[1] != first
+                assert session.content(state) == before
+                assert isinstance(session.run(1, make_call(1), state), Done)
+
+    def test_a_worker_killed_while_idle_is_lost_without_a_visit(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            os.kill(session.pids[0], signal.SIGKILL)
+            lost = session.next(Lost)
+            assert isinstance(lost, Lost)
+            assert lost.call is None
+            assert session.join().info.worker == 0
+
+    def test_a_visit_for_a_worker_that_just_died_is_answered(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            os.kill(session.pids[0], signal.SIGKILL)
+            wait_until_gone(session.pids[0])
+            assert isinstance(session.run(0, make_call()), Lost)
+            session.join()
+            assert isinstance(session.run(0, make_call()), Done)
+
+    def test_a_visit_sent_before_a_loss_was_noticed_is_not_mistaken_for_a_later_one(
+        self, tmp_path: Path
+    ) -> None:
+        with self.session(tmp_path) as session:
+            os.kill(session.pids[0], signal.SIGKILL)
+            session.next(Lost)
+            first, second = make_call(), replace(make_call(), trials=(1,), unit=1)
+            session.backend.submit(0, first, None)
+            answer = session.next(Lost)
+            assert isinstance(answer, Lost)
+            assert answer.call == first
+            session.join()
+            state = session.train(0, second)
+            assert session.content(state) == session.content(session.train(0, second))
+            assert session.content(state) != session.content(session.train(0, first))
+
+    def test_other_workers_go_on_when_one_is_lost(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            session.backend.submit(0, make_call(fail="exit"), None)
+            session.backend.submit(1, make_call(visit_s=0.2), None)
+            events = session.take(3)
+            assert {type(event) for event in events} == {Lost, Done, Joined}
+
+    def test_a_task_that_cannot_be_sent_is_a_usage_error(self, tmp_path: Path) -> None:
+        task = ToyTask()
+        task.lock = threading.Lock()  # type: ignore[attr-defined]
+        with self.unstarted(tmp_path) as session, raises(UsageError) as caught:
+            session.backend.start(session.setup(task), 1)
+            session.backend.events()
+        assert "ToyTask" in str(caught.exception)
+
+    def test_workers_that_cannot_start_end_the_run(self, tmp_path: Path) -> None:
+        dying = tmp_path / "dying.py"
+        dying.write_text("import os\nos._exit(3)\n")
+        with self.unstarted(tmp_path) as session, raises(CerebroError) as caught:
+            session.backend.start(session.setup(f"{dying}:Task"), 1)
+            session.backend.events()
+        assert "code 3" in str(caught.exception)
+
+
+def _at(visit: int, kind: str = "raise") -> dict[str, Json]:
+    """A fault that strikes in this visit."""
+    epoch, step = divmod(visit, _STEPS)
+    return {"kind": kind, "epoch": epoch, "step": step}
