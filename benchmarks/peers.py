@@ -75,7 +75,7 @@ class Pair:
         return [peer.receive() for peer in self.peers]
 
     def seconds_per_step(self, trial: Trial) -> float:
-        """Of a training step while both cores are busy."""
+        """CPU time of a training step while both cores are busy: neighbours disturb it little."""
         return float(np.mean(self.call("step_time", trial)))
 
     def halves(self, trials: Sequence[Trial], epochs: int) -> float:

@@ -45,7 +45,9 @@ class Digits(Task):
 def main() -> None:
     data = FOLDER / "data"
     if not (data / "dataset.json").exists():
-        cerebro.data.from_arrays(data, train=cerebro.data.digits(), shards=8, validation=0.2, seed=0)
+        cerebro.data.from_arrays(
+            data, train=cerebro.data.digits(), shards=8, validation=0.2, seed=0
+        )
     space = {
         "lr": tune.choice([3e-2, 1e-2, 3e-3, 1e-3]),
         "width": tune.choice([16, 32]),

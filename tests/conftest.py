@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Caches of the tools that run the tests, not traces of a test.
 TOOL_CACHES = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+# Set by pytest for each test, and by PyTorch at its first optimizer step.
+TOOL_VARIABLES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 # One helper process that Python itself starts at first use and keeps until exit.
 PYTHON_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
@@ -85,7 +87,7 @@ def observe() -> Surroundings:
 
 
 def observe_environ() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    return {k: v for k, v in os.environ.items() if k not in TOOL_VARIABLES}
 
 
 def list_files() -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from cerebro import Experiment
 from cerebro.errors import CerebroError
@@ -11,19 +12,19 @@ from cerebro.task import Task
 from cerebro.testing.toy import ToyTask
 
 
-def make_task(name: str, log: str | None) -> Task:
+def make_task(name: str, options: dict[str, Any]) -> Task:
     if name == "toy":
-        return ToyTask(log=log)
+        return ToyTask(**options)
     from tests.tasks import Net
 
-    return Net(log)
+    return Net(**options)
 
 
 def main() -> int:
     options = json.loads(sys.argv[1])
     try:
         experiment = Experiment(**options["experiment"])
-        task = make_task(options["task"], options.get("log"))
+        task = make_task(options["task"], options["task_options"])
         experiment.run_fit(task, progress=False, **options["fit"])
     except CerebroError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -38,10 +38,10 @@ class Toll:
         return self.workers + self.drivers * (workers + trials)
 
 
-def options_for(folder, name, task, fit, *, backend="local", workers=1):
+def options_for(folder, name, task, fit, *, backend="local", workers=1, **task_options):
     return {
         "task": task,
-        "log": str(folder / f"{name}.visits"),
+        "task_options": {"log": str(folder / f"{name}.visits"), **task_options},
         "fit": fit,
         "experiment": {
             "name": name,
@@ -84,13 +84,15 @@ def strike(driver, rng, toll):
         toll.workers += 1
 
 
-def assert_exact_through_kills(folder, task, fit, rng, *, workers, trials, visits, kills, delay_s):
+def assert_exact_through_kills(
+    folder, task, fit, rng, *, workers, trials, visits, kills, delay_s, **task_options
+):
     with driving(
         options_for(folder, "whole", task, fit, backend="inline"), folder / "whole.txt"
     ) as whole:
         assert whole.wait() == 0, whole.said()
     for number in range(RUNS):
-        options = options_for(folder, f"run{number}", task, fit, workers=workers)
+        options = options_for(folder, f"run{number}", task, fit, workers=workers, **task_options)
         toll = carry_through(options, folder, rng, kills, delay_s)
         root = folder / "runs" / f"run{number}"
         assert outcome(root) == outcome(folder / "runs" / "whole")
@@ -103,7 +105,7 @@ def assert_exact_through_kills(folder, task, fit, rng, *, workers, trials, visit
 def test_toy_runs_are_exact_through_many_kills(folder, seed):
     make_toy_data(folder / "data", shards=4, rows=200)
     fit = {
-        "space": {"lr": [0.5, 0.05, 0.005], "visit_s": 0.02},
+        "space": {"lr": [0.5, 0.05, 0.005]},
         "num_epochs": 5,
         "batch_size": 16,
         "metric": "val_loss",
@@ -112,6 +114,7 @@ def test_toy_runs_are_exact_through_many_kills(folder, seed):
     assert_exact_through_kills(
         *(folder, "toy", fit, random.Random(seed)),
         **{"workers": 3, "trials": 3, "visits": 60, "kills": 15, "delay_s": (0.0, 0.2)},
+        visit_s=0.02,
     )
 
 

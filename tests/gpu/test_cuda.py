@@ -11,10 +11,7 @@ from torch import nn
 import cerebro
 from cerebro import Experiment, Task
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 class Digits(Task):

@@ -6,40 +6,44 @@ import random
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
 from cerebro.storage.journal import encode
 from cerebro.testing.history import check
-from tests.experiments import fit_toy, make_toy_data, outcome, toy_spec
+from tests.experiments import SPACE, fast_folder, fit_toy, make_toy_data, outcome, toy_spec
 from tests.processes import count_lines, count_visits, driving, wait_for
 
 pytestmark = pytest.mark.slow
 
-SPACE = {"lr": [0.5, 0.05, 0.005]}
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}
+EPOCHS = 3
 
 
-@pytest.fixture
-def data(folder):
-    make_toy_data(folder / "data", shards=3)
-    return folder / "data"
+@pytest.fixture(scope="module")
+def home():
+    """The data, and what a run that is never stopped makes of it."""
+    with fast_folder() as path:
+        make_toy_data(path / "data", shards=3)
+        fit_toy(path / "whole", toy_spec(path / "data", epochs=EPOCHS))
+        yield path
 
 
-def options_for(folder, *, visit_s, backend="local", workers=2):
+def options_for(home, folder, *, visit_s, backend="local", workers=2):
     return {
         "task": "toy",
-        "log": str(folder / "started"),
+        "task_options": {"log": str(folder / "started"), "visit_s": visit_s},
         "fit": {
-            "space": {**SPACE, "visit_s": visit_s},
-            "num_epochs": 3,
+            "space": SPACE,
+            "num_epochs": EPOCHS,
             "batch_size": 16,
             "metric": "val_loss",
             "mode": "min",
         },
         "experiment": {
             "name": "run",
-            "data": str(folder / "data"),
+            "data": str(home / "data"),
             "store": str(folder / "runs"),
             "backend": backend,
             "workers": workers,
@@ -47,20 +51,28 @@ def options_for(folder, *, visit_s, backend="local", workers=2):
     }
 
 
-def assert_resumes_exactly(folder, options):
-    """Run it again to its end; it must be what a run that was never stopped would have been."""
-    with driving(options, folder / "resumed.txt") as driver:
-        assert driver.wait() == 0, driver.said()
-    check(driver.root)
-    spec = toy_spec(folder / "data", options["fit"]["space"], epochs=3)
-    fit_toy(folder / "whole", spec)
-    assert outcome(driver.root) == outcome(folder / "whole")
+def assert_resumes_exactly(home, root):
+    """Carry it to its end; it must be what it would have been without the stop."""
+    fit_toy(root, toy_spec(home / "data", epochs=EPOCHS))
+    check(root)
+    assert outcome(root) == outcome(home / "whole")
+
+
+def has_taken_signals(driver):
+    """Whether no signal is pending and the main thread waits again."""
+    fields = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{driver.pid}/status").read_text().splitlines()
+        if ":\t" in line
+    )
+    pending = int(fields["SigPnd"], 16) | int(fields["ShdPnd"], 16)
+    return not pending and fields["State"].startswith("S")
 
 
 @pytest.mark.parametrize("number", EXIT_CODES, ids=lambda number: number.name)
 @pytest.mark.parametrize("visits", [0, 1, 4, 9])
-def test_a_signal_ends_the_run_after_the_visits_in_flight(folder, data, seed, number, visits):
-    options = options_for(folder, visit_s=0.05)
+def test_a_signal_ends_the_run_after_the_visits_in_flight(home, folder, seed, number, visits):
+    options = options_for(home, folder, visit_s=0.05)
     rng = random.Random(f"{seed} {number} {visits}")
     with driving(options, folder / "output.txt") as driver:
         if visits:
@@ -76,41 +88,38 @@ def test_a_signal_ends_the_run_after_the_visits_in_flight(folder, data, seed, nu
     # Whatever was started is finished and saved: nothing was lost.
     assert count_lines(folder / "started") == count_visits(driver.root)
     check(driver.root)
-    assert_resumes_exactly(folder, options)
+    assert_resumes_exactly(home, driver.root)
 
 
-def test_an_inline_run_stops_in_the_same_way(folder, data):
-    options = options_for(folder, visit_s=0.05, backend="inline", workers=1)
+def test_an_inline_run_stops_in_the_same_way(home, folder):
+    options = options_for(home, folder, visit_s=0.05, backend="inline", workers=1)
     with driving(options, folder / "output.txt") as driver:
         driver.wait_for_visits(2)
         driver.signal(signal.SIGINT)
         assert driver.wait(10.0) == 130, driver.said()
     assert count_lines(folder / "started") == count_visits(driver.root)
     check(driver.root)
-    assert_resumes_exactly(folder, options)
+    assert_resumes_exactly(home, driver.root)
 
 
-def test_a_second_signal_does_not_wait_for_the_visits_in_flight(folder, data):
-    options = options_for(folder, visit_s=60.0)
-    with driving(options, folder / "output.txt") as driver:
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_second_signal_does_not_wait_for_the_visits_in_flight(home, folder, second):
+    with driving(options_for(home, folder, visit_s=60.0), folder / "output.txt") as driver:
         wait_for(lambda: count_lines(folder / "started") == 2, "two visits started")
         driver.workers()
         driver.signal(signal.SIGINT)
+        wait_for(lambda: has_taken_signals(driver), "the first signal taken")
         assert not driver.has_ended()
-
-        def insist():
-            driver.signal(signal.SIGINT)
-            return driver.has_ended()
-
-        wait_for(insist, "the end", 5.0)
-        assert driver.wait() == 130, driver.said()
+        driver.signal(second)
+        assert driver.wait(5.0) == EXIT_CODES[second], driver.said()
         wait_for(lambda: not driver.survivors(), "workers gone", 5.0)
     assert "RunInterrupted: stopped at once" in driver.said()
     check(driver.root)
+    assert_resumes_exactly(home, driver.root)
 
 
-def test_workers_die_with_a_driver_that_was_killed(folder, data):
-    with driving(options_for(folder, visit_s=60.0), folder / "output.txt") as driver:
+def test_workers_die_with_a_driver_that_was_killed(home, folder):
+    with driving(options_for(home, folder, visit_s=60.0), folder / "output.txt") as driver:
         wait_for(lambda: count_lines(folder / "started") == 2, "two visits started")
         assert len(driver.workers()) == 2
         driver.process.kill()
@@ -118,8 +127,8 @@ def test_workers_die_with_a_driver_that_was_killed(folder, data):
         wait_for(lambda: not driver.survivors(), "workers gone", 1.0)
 
 
-def test_a_second_driver_of_a_live_run_is_refused_and_the_first_goes_on(folder, data):
-    options = options_for(folder, visit_s=0.1)
+def test_a_second_driver_of_a_live_run_is_refused_and_the_first_goes_on(home, folder):
+    options = options_for(home, folder, visit_s=0.1)
     with driving(options, folder / "first.txt") as first:
         first.wait_for_visits(1)
         with driving(options, folder / "second.txt") as second:
@@ -128,11 +137,11 @@ def test_a_second_driver_of_a_live_run_is_refused_and_the_first_goes_on(folder, 
         assert f"host {socket.gethostname()}, pid {first.pid}" in second.said()
         assert first.wait() == 0, first.said()
     check(first.root)
-    assert_resumes_exactly(folder, options)
+    assert outcome(first.root) == outcome(home / "whole")
 
 
-def test_a_driver_stops_when_somebody_else_writes_its_journal(folder, data):
-    options = options_for(folder, visit_s=0.1)
+def test_a_driver_stops_when_somebody_else_writes_its_journal(home, folder):
+    options = options_for(home, folder, visit_s=0.1)
     foreign = encode({"type": "forced", "field": "host", "old": "a", "new": "b"})
     with driving(options, folder / "output.txt") as driver:
         driver.wait_for_visits(2)
@@ -141,4 +150,4 @@ def test_a_driver_stops_when_somebody_else_writes_its_journal(folder, data):
         assert driver.wait() == 2
     assert "LeaseLostError" in driver.said()
     assert (driver.root / "journal.jsonl").read_bytes().endswith(foreign)
-    assert_resumes_exactly(folder, options)
+    assert_resumes_exactly(home, driver.root)

@@ -85,11 +85,11 @@ class ToyTask(Task):
     """Softmax regression of an integer column `y` on a vector column `x`.
 
     Params: `lr`; optional `momentum` (0.9), `noise` (0.1: the share of inputs dropped, drawn from
-    NumPy's global generator), `visit_s` (seconds that a training visit takes at least), `fail`
-    (see `FaultPlan`).
+    NumPy's global generator), `fail` (see `FaultPlan`).
 
     Args:
         classes: How many values `y` has.
+        visit_s: Seconds that a training visit takes at least.
         log: A file that gets one line "trial epoch step attempt" when a training visit starts.
 
     >>> ToyTask().framework
@@ -98,8 +98,9 @@ class ToyTask(Task):
 
     framework: ClassVar[str] = "cerebro.testing.toy:ToyFramework"
 
-    def __init__(self, *, classes: int = 3, log: str | None = None) -> None:
+    def __init__(self, *, classes: int = 3, visit_s: float = 0.0, log: str | None = None) -> None:
         self.classes = classes
+        self.visit_s = visit_s
         self.log = log
 
 
@@ -134,7 +135,6 @@ class ToyFramework:
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
         self._log(call)
-        params = call.params[0]
         if state is None:
             tensors, buffer, steps = *self._initial(call, shard, allocate), 0
         else:
@@ -145,7 +145,7 @@ class ToyFramework:
         seed_host(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
         started = time.perf_counter()
         losses, sizes = self._loop(call, shard, tensors)
-        time.sleep(max(0.0, float(str(params.get("visit_s", 0.0))) - time.perf_counter() + started))
+        time.sleep(max(0.0, self.task.visit_s - time.perf_counter() + started))
         ended = time.perf_counter()
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise Diverged("the weights are not finite after the visit")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.unit.train.bare import make_data
 
 from cerebro.data import Dataset
+from tests.unit.train.bare import make_data
 
 
 @pytest.fixture(scope="session", autouse=True)

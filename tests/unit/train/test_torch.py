@@ -8,6 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn, optim
+
+from cerebro.data import from_arrays
+from cerebro.errors import UnknownParamError, UsageError
+from cerebro.train.torch import TorchFramework
 from tests.unit.train.bare import (
     Bare,
     Chain,
@@ -17,11 +22,6 @@ from tests.unit.train.bare import (
     make_call,
     run_visits,
 )
-from torch import nn, optim
-
-from cerebro.data import from_arrays
-from cerebro.errors import UnknownParamError, UsageError
-from cerebro.train.torch import TorchFramework
 
 
 class RecordingTask(LineTask):
@@ -116,9 +116,7 @@ def test_steps_are_counted_over_the_life_of_the_trial(data):
 def test_a_training_report_weighs_losses_by_rows(data):
     report = run_visits(LineTask(), data, 1).reports[0]
     total, rows = report.sums["loss"]
-    expected = sum(
-        loss * size for loss, size in zip(report.losses, [8, 8, 6], strict=True)
-    )
+    expected = sum(loss * size for loss, size in zip(report.losses, [8, 8, 6], strict=True))
     assert rows == report.rows == 22
     assert total == pytest.approx(expected, rel=1e-12)
 
@@ -236,7 +234,9 @@ def test_what_happened_before_a_visit_does_not_change_it(data):
     random.random()
     torch.rand(100)
     np.random.rand(3)
-    assert bytes(first.states[-1].buffer) == bytes(run_visits(LineTask(), data, 2).states[-1].buffer)
+    assert bytes(first.states[-1].buffer) == bytes(
+        run_visits(LineTask(), data, 2).states[-1].buffer
+    )
 
 
 def test_an_attempt_draws_the_same_numbers_as_the_one_before(data):

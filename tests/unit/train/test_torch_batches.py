@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.unit.train.bare import make_call
 
 from cerebro.data import SparseRows, from_arrays, permutation
 from cerebro.train.torch_batches import TorchBatches
+from tests.unit.train.bare import make_call
 
 ROWS = 11
 
@@ -40,8 +40,10 @@ def batches():
 
 def shuffled(batches, shard, **changes):
     call = make_call(batch_size=4, shard=0, **changes)
-    return [({name: keep(v) for name, v in batch.items()}, rows)
-            for batch, rows in batches.shuffled(shard, call)]
+    return [
+        ({name: keep(v) for name, v in batch.items()}, rows)
+        for batch, rows in batches.shuffled(shard, call)
+    ]
 
 
 def keep(value):
@@ -75,7 +77,9 @@ def test_a_batch_may_be_larger_than_the_shard(batches, shard):
 
 
 def test_an_evaluation_takes_rows_as_they_lie(batches, shard):
-    found = [(dict(batch, label=batch["label"].clone()), n) for batch, n in batches.in_order(shard, 4)]
+    found = [
+        (dict(batch, label=batch["label"].clone()), n) for batch, n in batches.in_order(shard, 4)
+    ]
     assert labels(found) == np.asarray(shard.columns["label"]).tolist()
 
 

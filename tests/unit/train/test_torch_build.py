@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.unit.train.bare import LineTask, assert_equals_bare_loop, run_visits
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
 from cerebro.train.torch_build import Builder
+from tests.unit.train.bare import LineTask, assert_equals_bare_loop, run_visits
 
 
 class Pair(nn.Module):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.unit.train.bare import Chain, LineTask, run_visits
 from torch import nn, optim
 
 from cerebro.errors import CerebroError, TrialError, UsageError
 from cerebro.train.torch import TorchFramework
 from cerebro.train.visit import Diverged
+from tests.unit.train.bare import Chain, LineTask, run_visits
 
 
 class Spoilt(LineTask):
@@ -146,9 +146,7 @@ def test_metrics_must_be_a_dict(data):
     framework = TorchFramework(task_returning("metrics", None), device="cpu")
     chain = run_visits(LineTask(), data, 1)
     with pytest.raises(CerebroError, match="metrics"):
-        framework.evaluate(
-            _evaluation(), data.open_shard("val", 0), chain.states[-1]
-        )
+        framework.evaluate(_evaluation(), data.open_shard("val", 0), chain.states[-1])
 
 
 def _evaluation():
@@ -187,7 +185,9 @@ def test_a_state_of_another_model_is_refused_with_the_tensor_that_differs(data):
     chain = run_visits(LineTask(), data, 1)
     wider = Chain(Wider(), data)
     wider.states = chain.states
-    with pytest.raises(UsageError, match=r"model.0.weight as torch.float32 \[8, 4\].*has F32 \[16, 4\]"):
+    with pytest.raises(
+        UsageError, match=r"model.0.weight as torch.float32 \[8, 4\].*has F32 \[16, 4\]"
+    ):
         wider.run(1)
 
 

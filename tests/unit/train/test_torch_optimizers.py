@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.train.bare import LineTask, assert_equals_bare_loop, run_visits
 from torch import nn, optim
 from torch.optim import lr_scheduler
+
+from tests.unit.train.bare import LineTask, assert_equals_bare_loop, run_visits
 
 
 class Lion(optim.Optimizer):

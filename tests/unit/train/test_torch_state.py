@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load as load_safetensors
+from torch import nn, optim
+
+from cerebro.errors import UsageError
+from cerebro.storage.tensors import Layout
+from cerebro.train.torch_state import DTYPES, Components, copy_state, view_of
+from cerebro.train.visit import State
 from tests.unit.train.bare import (
     Chain,
     LineTask,
@@ -13,12 +19,6 @@ from tests.unit.train.bare import (
     run_visits,
     tensors_of,
 )
-from torch import nn, optim
-
-from cerebro.errors import UsageError
-from cerebro.storage.tensors import Layout
-from cerebro.train.torch_state import DTYPES, Components, copy_state, view_of
-from cerebro.train.visit import State
 
 
 def with_model(make, optimizer=None):
