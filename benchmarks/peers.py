@@ -28,12 +28,15 @@ Trial = tuple[int, Params]
 
 
 class Peer:
-    """One process with one thread; does one thing after another as told through a pipe."""
+    """One process with one thread; does one thing after another as told through a pipe.
 
-    def __init__(self) -> None:
+    What it can be told are the methods of `commands`, a class made in the process.
+    """
+
+    def __init__(self, commands: type | None = None) -> None:
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, commands), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -202,9 +205,9 @@ class _Commands:
         assert self._loop is not None, "load comes first"
         return self._loop
 
-    def load(self, path: str) -> None:
+    def load(self, path: str, gather: str = "take") -> None:
         """The full data, in this process's own memory."""
-        self._loop = BareLoop(path)
+        self._loop = BareLoop(path, gather=gather)
 
     def count_shards(self) -> int:
         return len(self.loop.shards)
@@ -218,6 +221,11 @@ class _Commands:
     def train(self, trials: Sequence[Trial], epochs: int) -> None:
         for number, params in trials:
             self._weights[number], _ = self.loop.train(number, params, epochs=epochs)
+
+    def train_timed(self, trial: Trial, epochs: int) -> float:
+        began = time.perf_counter()
+        self.train([trial], epochs)
+        return time.perf_counter() - began
 
     def file_visit(self, trial: Trial, epoch: int, step: int, path: str, is_last: bool) -> None:
         number, params = trial
@@ -267,9 +275,9 @@ class _Commands:
         return found
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, made_of: type | None) -> None:
     torch.set_num_threads(1)
-    commands = _Commands()
+    commands = (made_of or _Commands)()
     while True:
         try:
             command, values = connection.recv()

@@ -11,14 +11,13 @@ from pathlib import Path
 Value = float | int | bool | str | None
 
 
-def arguments(description: str, *, data: bool = False) -> argparse.Namespace:
-    """The options all benchmarks share."""
+def arguments(description: str) -> argparse.Namespace:
+    """The options all benchmarks share; one that needs no data ignores `--data`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    if data:
-        parser.add_argument(
-            "--data", type=Path, help="npz with x_train and y_train; default: the digits"
-        )
+    parser.add_argument(
+        "--data", type=Path, help="npz with x_train and y_train; default: the digits"
+    )
     return parser.parse_args()
 
 

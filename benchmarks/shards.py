@@ -9,17 +9,13 @@ fastest rounds and that of the median rounds.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 # One thread on every side; it must be said before NumPy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,9 +24,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from benchmarks.report import Report, arguments, speedup
+from benchmarks.workload import WIDTH, load_pictures
 from cerebro import data as cdata
 
-WIDTH = 784
 #: The largest shard for which the floors must hold; shards around it are reported.
 SHARD_BYTES = 24_000_000
 OTHER_BYTES = {"small": 12_000_000, "large": 188_000_000}
@@ -71,44 +68,18 @@ CASES = [
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="shuffled batches from shards")
-    parser.add_argument("--data", type=Path, help="npz with x_train; default: the digits")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    arguments = parser.parse_args()
+    options = arguments("shuffled batches from shards")
     torch.set_num_threads(1)
-    pictures = load_pictures(arguments.data)
-    results: dict[str, float | bool] = {}
+    pictures, _ = load_pictures(options.data)
+    report = Report()
     print(f"{'case':<16}{'shard MB':>9}{'ours GB/s':>11}{'memcpy GB/s':>13}", end="")
     print(f"{'ours/memcpy':>13}{'vs DataLoader':>15}")
     for case in CASES:
-        measure(case, pictures, results)
-    floors = [
-        results[f"memcpy_ratio_{case.key}"] >= MEMCPY_FLOOR
-        and results[f"dataloader_speedup_{case.key}"] >= LOADER_FLOOR
-        for case in CASES
-        if case.is_gated
-    ]
-    results["ok"] = all(floors)
-    verdict = "held" if results["ok"] else "NOT HELD"
-    print(f"floors for 24 MB: {MEMCPY_FLOOR} of memcpy, {LOADER_FLOOR:.0f}x DataLoader: {verdict}")
-    if arguments.json:
-        print(json.dumps(results))
-    return 0 if results["ok"] else 1
+        measure(case, pictures, report)
+    return report.finish(as_json=options.json)
 
 
-def load_pictures(file: Path | None) -> np.ndarray:
-    """Real pictures as uint8 rows of `WIDTH` values."""
-    if file is not None:
-        with np.load(file, allow_pickle=False) as arrays:
-            pictures = arrays["x_train"]
-        pictures = pictures.reshape(len(pictures), -1)
-    else:
-        pictures = np.round(cdata.digits()["x"] * 255)
-    repeats = -(-WIDTH // pictures.shape[1])
-    return np.tile(pictures, repeats)[:, :WIDTH].astype(np.uint8)
-
-
-def measure(case: Case, pictures: np.ndarray, results: dict[str, float | bool]) -> None:
+def measure(case: Case, pictures: np.ndarray, report: Report) -> None:
     x = pictures[np.arange(case.rows) % len(pictures)].astype(case.dtype)
     y = np.arange(case.rows)
     with tempfile.TemporaryDirectory(prefix="cerebro-shards-") as folder:
@@ -118,12 +89,13 @@ def measure(case: Case, pictures: np.ndarray, results: dict[str, float | bool]) 
         check_same_rows(shard, case.batch, order)
         ours, memcpy, loader = compete(shard, case, order)
     moved = case.rows * WIDTH * np.dtype(case.dtype).itemsize
-    ratio, speedup = worse(memcpy, ours), worse(loader, ours)
-    results[f"memcpy_ratio_{case.key}"] = round(ratio, 3)
-    results[f"dataloader_speedup_{case.key}"] = round(speedup, 1)
-    results[f"gb_per_s_{case.key}"] = round(moved / min(ours) / 1e9, 2)
+    ratio, gain = speedup(memcpy, ours), speedup(loader, ours)
+    floors = (MEMCPY_FLOOR, LOADER_FLOOR) if case.is_gated else (None, None)
+    report.gate(f"memcpy_ratio_{case.key}", ratio, at_least=floors[0])
+    report.gate(f"dataloader_speedup_{case.key}", gain, at_least=floors[1], digits=1)
+    report.add(f"gb_per_s_{case.key}", moved / min(ours) / 1e9, 2)
     print(f"{case.key:<16}{moved / 1e6:>9.0f}{moved / min(ours) / 1e9:>11.2f}", end="")
-    print(f"{moved / min(memcpy) / 1e9:>13.2f}{ratio:>13.2f}{speedup:>14.1f}x", flush=True)
+    print(f"{moved / min(memcpy) / 1e9:>13.2f}{ratio:>13.2f}{gain:>14.1f}x", flush=True)
 
 
 def check_same_rows(shard: cdata.Shard, batch: int, order: np.ndarray) -> None:
@@ -184,11 +156,6 @@ def clock(work: Callable[[], None], passes: int) -> float:
     for _ in range(passes):
         work()
     return (time.perf_counter() - start) / passes
-
-
-def worse(reference: list[float], ours: list[float]) -> float:
-    """How many times faster than the reference, by minimum or median, whichever is less."""
-    return min(min(reference) / min(ours), statistics.median(reference) / statistics.median(ours))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from cerebro import Task
 from cerebro import data as cdata
@@ -96,7 +97,7 @@ class BareLoop:
     """The plain loop over in-memory shards: the same visits in the same order, and nothing else.
 
     `gather` picks how a batch comes out of a shard: "take" (NumPy, into a reused buffer, as fast as
-    we know) or "index_select" (what people write).
+    we know), "index_select" (what careful people write) or "loader" (torch's DataLoader).
     """
 
     def __init__(self, path: str, *, gather: str = "take") -> None:
@@ -111,7 +112,8 @@ class BareLoop:
             for shard in self.shards
         ]
         self.rows = [len(shard["y"]) for shard in self.shards]
-        self._gather = self._take if gather == "take" else self._index_select
+        ways = {"take": self._take, "index_select": self._index_select, "loader": self._loader}
+        self._gather = ways[gather]
 
     def visit(
         self, model: Any, optimizer: Any, params: Mapping[str, Any], key: tuple[int, int, int]
@@ -138,7 +140,7 @@ class BareLoop:
     def train(
         self, trial: int, params: Mapping[str, Any], *, epochs: int
     ) -> tuple[list[Weights], list[float]]:
-        """Train one trial from its beginning; weights after each epoch, CPU seconds of each visit."""
+        """Train a trial from its beginning; weights after each epoch, CPU time of each visit."""
         model, optimizer = build(trial, params)
         model.train()
         weights, seconds = [], []
@@ -169,10 +171,17 @@ class BareLoop:
             rows = index[start : start + size]
             yield {name: tensor.index_select(0, rows) for name, tensor in tensors.items()}
 
+    def _loader(
+        self, shard: int, order: np.ndarray, size: int
+    ) -> Iterator[dict[str, torch.Tensor]]:
+        dataset = TensorDataset(self.tensors[shard]["x"], self.tensors[shard]["y"])
+        for x, y in DataLoader(dataset, size, sampler=order.tolist()):
+            yield {"x": x, "y": y}
+
 
 def weights_of(model: nn.Module) -> Weights:
     """A copy of a model's weights by name."""
-    return {name: np.array(tensor) for name, tensor in model.state_dict().items()}
+    return {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
 
 
 def difference(ours: Weights, theirs: Weights) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import shutil
 import sys
@@ -16,13 +18,14 @@ import numpy as np
 
 from cerebro.backend import Backend, InlineBackend
 from cerebro.data import Dataset, from_arrays, open_dataset
+from cerebro.errors import StoreError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
-from cerebro.run.recovery import load_history
+from cerebro.run.recovery import load_history, open_run
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.search import make_sampler, parse_space
 from cerebro.storage import LocalStore
-from cerebro.storage.disk import Disk
+from cerebro.storage.disk import Buffer, Disk
 from cerebro.testing.toy import ToyTask
 from cerebro.track.tracker import Tracker
 from cerebro.types import Mode, trial_id
@@ -137,6 +140,40 @@ def in_child(work: Callable[[], object]) -> int:
         finally:
             os._exit(99)
     return os.waitpid(pid, 0)[1]
+
+
+def stop_after(root: Path, spec: RunSpec, *, visits: int) -> None:
+    """Make a run that stopped in order after so many durable visits; nothing is left over."""
+    with contextlib.suppress(StoreError):
+        fit_toy(root, spec, disk=_JournalLimit(visits))
+    # Opening a run repairs it.
+    with open_run(LocalStore(root), spec, fresh=False, force=False) as run:
+        found = sum(trial.visits for trial in run.history.trials.values())
+    assert found == visits, f"{found} visits are durable, not {visits}"
+
+
+class _JournalLimit(Disk):
+    """A disk whose journal takes so many visits and fails at the next."""
+
+    def __init__(self, visits: int) -> None:
+        super().__init__()
+        self._left = visits
+
+    def append(self, path: str, data: Buffer) -> None:
+        self._left -= bytes(data).count(b'"type":"visit"')
+        if self._left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().append(path, data)
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Everything in a folder: path -> digest, or "directory"."""
+    return {
+        str(path.relative_to(folder)): "directory"
+        if path.is_dir()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def copy_run(root: Path, target: Path) -> Path:

@@ -13,6 +13,7 @@ from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.search import Space, make_sampler, parse_space
+from cerebro.search.wording import show
 from cerebro.storage import layout, open_store
 from cerebro.task import Task
 from cerebro.track.console import console_tracker
@@ -77,9 +78,15 @@ class Experiment:
                 "`params` (locators of raw data) are not supported yet: prepare the data with "
                 "cerebro.data.from_arrays, from_csv, from_parquet or from_torch and pass data=."
             )
-        _at_least_one("threads_per_worker", threads_per_worker)
-        if workers is not None:
-            _at_least_one("workers", workers)
+        _check_type("name", name, str)
+        _check_type("data", data, str, os.PathLike)
+        _check_type("store", store, str, os.PathLike)
+        _check_type("backend", backend, str)
+        _check_count("threads_per_worker", threads_per_worker)
+        _check_count("workers", workers, optional=True)
+        _check_type("seed", seed, int)
+        if not 0 <= seed < 2**63:
+            raise UsageError(f"`0 <= seed < 2**63` must hold, but got seed={seed}.")
         self.name = name
         self.data = os.path.abspath(data)
         self.store = open_store(store).child(name)
@@ -123,6 +130,18 @@ class Experiment:
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
         """
+        if not isinstance(task, Task | str):
+            hint = f" Make one: {task.__name__}()." if isinstance(task, type) else ""
+            raise UsageError(
+                "the task must be an object of a subclass of cerebro.Task, or named as "
+                f"`module:Class`, but got {show(task)}.{hint}"
+            )
+        _check_type("metric", metric, str)
+        _check_type("device", device, str)
+        _check_count("num_epochs", num_epochs)
+        _check_count("num_trials", num_trials, optional=True)
+        _check_count("batch_size", batch_size, optional=True)
+        _check_count("keep_top", keep_top, optional=True)
         parsed = space if isinstance(space, Space) else parse_space(space)
         spec = self._spec(
             parsed,
@@ -168,7 +187,6 @@ class Experiment:
         mode: Mode,
         checkpoint: Checkpointing,
     ) -> RunSpec:
-        _at_least_one("num_epochs", num_epochs)
         if ("batch_size" in space) == (batch_size is not None):
             both = "both" if "batch_size" in space else "neither"
             raise UsageError(
@@ -214,9 +232,21 @@ def _trackers(root: str, progress: bool | None) -> list[Tracker]:
     return found
 
 
-def _at_least_one(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise UsageError(f"`{name} >= 1` must hold, but got {name}={value!r}.")
+def _check_count(name: str, value: int | None, *, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"`{name} >= 1` must hold, but got {name}={show(value)}.")
+
+
+_KINDS: Mapping[type, str] = {str: "a string", int: "an integer", os.PathLike: "a path"}
+
+
+def _check_type(name: str, value: object, *kinds: type) -> None:
+    # A boolean is an int to Python, not to a person.
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
+        raise UsageError(f"`{name}` must be {wanted}, but got {show(value)}.")
 
 
 _Choice = TypeVar("_Choice", Mode, Checkpointing)

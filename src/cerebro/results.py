@@ -17,7 +17,7 @@ from cerebro.storage import LocalStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.task import Task
-from cerebro.track.board import TrialRow
+from cerebro.track.board import TrialRow, has_rank
 from cerebro.track.plain import format_leaderboard
 from cerebro.train.runner import import_task, make_framework
 from cerebro.train.visit import State
@@ -115,13 +115,14 @@ class Result:
         return best
 
     def leaderboard(self) -> Leaderboard:
-        """Trials from best to worst."""
+        """Trials from best to worst; those that failed or have no value come last, unranked."""
         rows = []
-        for rank, trial in enumerate(ranking(self._history), start=1):
-            found = self._result(trial)
+        board = [self._row(trial) for trial in ranking(self._history)]
+        for rank, row in enumerate(board, start=1):
+            found = self._result(self._history.trials[row.trial])
             rows.append(
                 {
-                    "rank": rank,
+                    "rank": rank if has_rank(row) else None,
                     "trial": found.id,
                     "status": str(found.status),
                     **found.metrics,
@@ -130,7 +131,6 @@ class Result:
                     "error": found.error,
                 }
             )
-        board = [self._row(trial) for trial in ranking(self._history)]
         return Leaderboard(rows, format_leaderboard(board, metric=self.metric))
 
     def history(self, trial: str | int) -> list[dict[str, float]]:

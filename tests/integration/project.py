@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +80,48 @@ class Project:
             text=True,
         )
 
+    @contextlib.contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A run in the background that has visits and takes hours; interrupted in the end."""
+        self.edit("experiment.yaml", "space:", "space:\n  visit_s: 0.05")
+        with self.start("run", "experiment.yaml", "epochs=100000", *arguments) as process:
+            try:
+                wait_until(self.has_visits)
+                yield process
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=DEADLINE_S)
+            finally:
+                process.kill()
+
+    def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> tuple[int, str]:
+        """Run a command in a terminal of its own; its exit code and all that was on the screen."""
+        ours, theirs = pty.openpty()
+        try:
+            termios.tcsetwinsize(theirs, (24, columns))
+            with subprocess.Popen(
+                [sys.executable, "-m", "cerebro", *arguments],
+                cwd=self.folder,
+                env={**environment(), "TERM": "xterm", **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+            ) as process:
+                os.close(theirs)
+                screen = b"".join(iter(lambda: _read(ours), b""))
+            return process.returncode, screen.decode().replace("\r\n", "\n")
+        finally:
+            os.close(ours)
+
+    def refuse(self, *arguments: str) -> str:
+        """Run a command that must be refused in one paragraph; what it says."""
+        before = self.content()
+        done = self.cerebro(*arguments)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, "one paragraph"
+        assert self.content() == before
+        return done.stderr
+
     def content(self) -> dict[str, str]:
         """Everything in the folder: path -> digest, or "directory"."""
         return {
@@ -88,6 +134,14 @@ class Project:
     def has_visits(self) -> bool:
         journal = self.run_directory / "journal.jsonl"
         return journal.exists() and b'"type":"visit"' in journal.read_bytes()
+
+
+def _read(terminal: int) -> bytes:
+    """What a terminal shows next; nothing at its end, which Linux tells as an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
 
 
 def make_project(folder: Path) -> Project:

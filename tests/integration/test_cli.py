@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -40,8 +41,8 @@ def finished(finished_folder: tuple[Path, str], tmp_path: Path) -> Project:
 
 @pytest.fixture
 def slow(project: Project) -> Project:
-    """A project whose run takes seconds."""
-    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01, 0.001]\n  visit_s: 0.2")
+    """A project whose run takes a second."""
+    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01, 0.001]\n  visit_s: 0.1")
     return project
 
 
@@ -60,6 +61,7 @@ def interrupt(project: Project, number: signal.Signals) -> tuple[int, str]:
 
 def test_a_run_prints_leaderboard_efficiency_and_where_everything_is(finished_folder):
     folder, output = finished_folder
+    assert output.startswith("run toy: 2 trials x 2 epochs x 3 shards on 2 workers")
     for text in ("rank  trial  val_accuracy", "efficiency 0.", "report.html", "trace.json"):
         assert text in output
     assert f"tensorboard --logdir {folder}/runs/toy/tensorboard" in output
@@ -110,7 +112,8 @@ def test_a_task_in_the_current_folder_is_found(project, tmp_path):
 def test_a_signal_saves_and_the_same_command_resumes(slow, number, code):
     returncode, errors = interrupt(slow, number)
     assert returncode == code
-    assert errors.startswith("stopped; what was trained is saved")
+    assert "stopping after the visits in flight; a second Ctrl-C stops at once." in errors
+    assert "\nstopped; what was trained is saved" in errors
     assert "To resume: cerebro run experiment.yaml" in errors
     done = slow.cerebro("run", "experiment.yaml")
     assert done.returncode == 0, done.stderr
@@ -140,18 +143,16 @@ def test_a_full_disk_exits_with_75_and_the_run_can_go_on(project):
     assert done.returncode == 0, done.stderr
 
 
-def test_status_during_a_run_names_its_driver(slow):
-    with slow.start("run", "experiment.yaml") as process:
-        try:
-            wait_until(slow.has_visits)
-            done = slow.cerebro("status", "runs/toy")
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
+def test_status_during_a_run_names_its_driver(project):
+    with project.running() as process:
+        done = project.cerebro("status", "runs/toy")
+        results = project.cerebro("results", "runs/toy", "--json")
+        doctor = project.cerebro("doctor", "runs/toy")
     assert f"state   running: pid {process.pid} on " in done.stdout
     assert "\nrunning:\n  t0000" in done.stdout
-    assert "of 18 training visits" in done.stdout
+    assert "of 600000 training visits" in done.stdout
+    assert {row["status"] for row in json.loads(results.stdout)} == {"running"}
+    assert "are intact" in doctor.stdout
 
 
 def test_status_of_a_killed_run_says_that_it_stopped(slow):
@@ -159,6 +160,8 @@ def test_status_of_a_killed_run_says_that_it_stopped(slow):
     done = slow.cerebro("status", "runs/toy")
     assert done.returncode == 0
     assert "state   stopped: no driver is alive" in done.stdout
+    assert " unfinished" in done.stdout
+    assert "running" not in done.stdout
     assert "\nunfinished:\n" in done.stdout
 
 
@@ -194,6 +197,13 @@ def test_results_of_one_trial_are_its_epochs(finished, name):
     rows = json.loads(finished.cerebro("results", "runs/toy", "--trial", name, "--json").stdout)
     assert [row["epoch"] for row in rows] == [0, 1]
     assert rows[0]["metrics"].keys() == {"train_loss", "val_loss", "val_accuracy"}
+
+
+def test_results_of_one_trial_in_a_table_have_a_line_an_epoch(finished):
+    lines = finished.cerebro("results", "runs/toy", "--trial", "1").stdout.splitlines()
+    assert lines[0] == "t0001 finished  lr=0.01"
+    assert lines[1].split() == ["epoch", "train_loss", "val_loss", "val_accuracy"]
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1"]
 
 
 def test_results_in_a_closed_pipe_end_quietly(finished):
@@ -241,9 +251,20 @@ def test_plan_counts_and_writes_nothing(project):
 def test_plan_estimates_from_the_run_of_the_same_name(finished):
     before = finished.content()
     done = finished.cerebro("plan", "experiment.yaml", "epochs=200")
-    assert "time         about " in done.stdout
-    assert "a run of this name is finished" in done.stdout
+    assert re.search(r"time         (about \d+ s|under 1 s) from the first visit", done.stdout)
+    assert "a run of this name differs in epochs: `cerebro run` refuses" in done.stdout
     assert finished.content() == before
+
+
+def test_plan_tells_that_a_finished_run_returns_at_once(finished):
+    done = finished.cerebro("plan", "experiment.yaml")
+    assert "finished: `cerebro run` returns at once" in done.stdout
+
+
+def test_plan_tells_what_a_stopped_run_has_left(slow):
+    interrupt(slow, signal.SIGINT)
+    done = slow.cerebro("plan", "experiment.yaml")
+    assert "of 18 training visits: `cerebro run` resumes it" in done.stdout
 
 
 def test_doctor_tells_versions_and_verifies_a_run(finished):

@@ -5,7 +5,6 @@ The file has no name, so nothing is left behind however a process ends.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import tempfile
@@ -77,5 +76,6 @@ class Arena:
 
     def close(self) -> None:
         """Close the file; mappings that are still in use live on."""
-        with contextlib.suppress(OSError):
+        if self.fd >= 0:
             os.close(self.fd)
+            self.fd = -1

@@ -61,6 +61,12 @@ def reported() -> Iterator[None]:
         prefix = "" if isinstance(error, RunInterrupted) else "error: "
         print(prefix + _printable(str(error)), file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
+    except BrokenPipeError:
+        raise  # whoever read our output has enough: typer ends quietly
+    except OSError as error:
+        where = f" {error.filename!r}" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}.", file=sys.stderr)
+        raise typer.Exit(CerebroError.exit_code) from None
     except KeyboardInterrupt:
         print("stopped.", file=sys.stderr)
         raise typer.Exit(RunInterrupted.exit_code) from None
@@ -171,7 +177,7 @@ def plan(experiment: ExperimentFile, overrides: Overrides = None) -> None:
     show_plan(experiment, overrides or [])
 
 
-@app.command()
+@app.command(short_help="Versions, devices and what is missing; or verify a run.")
 @reported()
 def doctor(
     run: Annotated[

@@ -19,6 +19,8 @@ _CLOCK_S = 2.0
 
 def open_directory(path: Path) -> LocalStore:
     """The store of a run, which has begun or is about to; an error names runs near by."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"a run is a directory, but {path} is a file: give <store>/<name>.")
     store = LocalStore(path)
     if store.exists(layout.RUN) or is_starting(store):
         return store

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cerebro.cli.estimate import Measured, estimate_s, measure
+from cerebro.cli.located import located
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
 from cerebro.experiment import available_cores
 from cerebro.run.recovery import load_history
+from cerebro.run.spec import Checkpointing, RunSpec, spec_changes
 from cerebro.search import Sampler, Space, make_sampler
 from cerebro.storage import Store, layout, open_store
 from cerebro.storage.journal import read as read_journal
@@ -54,7 +56,9 @@ class Plan:
 def show_plan(path: Path, overrides: Sequence[str]) -> None:
     """Write what would run to standard output; nothing else is written."""
     config = load_experiment(path, overrides)
-    plan = make_plan(config, open_dataset(config.data))
+    with located(config, path, overrides):
+        dataset = open_dataset(config.data)
+    plan = make_plan(config, dataset)
     store = open_store(config.store).child(config.name)
     records = read_journal(store).records if store.exists(layout.JOURNAL) else []
     measured = measure(records, plan.val_shards)
@@ -68,7 +72,7 @@ def show_plan(path: Path, overrides: Sequence[str]) -> None:
         ("checkpoints", _checkpoints(plan, measured)),
         ("workers", f"{plan.workers} ({config.backend})"),
         ("time", _time(plan, measured)),
-        *_earlier(plan, store),
+        *_earlier(plan, dataset, store),
     ]
     print(format_columns(rows))
 
@@ -168,20 +172,46 @@ def _time(plan: Plan, measured: Measured | None) -> str:
         val_shards=plan.val_shards,
         eval_share=measured.eval_share,
     )
+    long = "under 1 s" if makespan_s < 1 else f"about {show_seconds(makespan_s)}"
     return (
-        f"about {show_seconds(makespan_s)} from the first visit to the last, at "
+        f"{long} from the first visit to the last, at "
         f"{1000 * measured.mean_s:.3g} ms a training visit in the run of this name; "
         f"{share} visits per worker"
     )
 
 
-def _earlier(plan: Plan, store: Store) -> list[tuple[str, str]]:
-    """What is there already."""
+def _earlier(plan: Plan, dataset: Dataset, store: Store) -> list[tuple[str, str]]:
+    """What is there already, and what `cerebro run` makes of it."""
     if not store.exists(layout.RUN):
         return []
-    _, history = load_history(store)
+    document, history = load_history(store)
+    changed = spec_changes(document.spec, _specify(plan, dataset))
+    if changed:
+        text = f"a run of this name differs in {', '.join(changed)}: `cerebro run` refuses"
+        return [("earlier", f"{text} without --fresh or --force")]
     if history.is_finished:
         return [("earlier", "a run of this name is finished: `cerebro run` returns at once")]
     done = sum(trial.visits for trial in history.trials.values())
     text = f"a run of this name has {done} of {plan.train_visits} training visits"
-    return [("earlier", f"{text}: `cerebro run` resumes it, or says what changed")]
+    return [("earlier", f"{text}: `cerebro run` resumes it")]
+
+
+def _specify(plan: Plan, dataset: Dataset) -> RunSpec:
+    config = plan.config
+    return RunSpec(
+        name=config.name,
+        data=config.data,
+        data_digest=dataset.digest,
+        train_shards=plan.train_shards,
+        val_shards=plan.val_shards,
+        space=Space(config.space).to_json(),
+        search=config.search,
+        num_trials=config.num_trials,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        metric=config.metric,
+        mode=config.mode,
+        seed=config.seed,
+        threads_per_worker=config.threads_per_worker,
+        checkpoint=Checkpointing(config.checkpoint),
+    )

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from cerebro.cli.located import located
 from cerebro.cli.table import print_trials
-from cerebro.config.overrides import apply_overrides
 from cerebro.config.schema import ExperimentConfig, load_experiment
-from cerebro.config.yaml import load_yaml
-from cerebro.errors import CerebroError, ConfigError, DiskFullError, RunInterrupted, UsageError
+from cerebro.errors import CerebroError, DiskFullError, RunInterrupted
 from cerebro.experiment import Experiment
 from cerebro.results import Result, TrialResult
 from cerebro.run.recovery import load_history
@@ -50,11 +49,10 @@ def run_experiment(
     sys.path[:0] = dict.fromkeys([os.getcwd(), os.path.dirname(os.path.abspath(path))])
     was_finished = not fresh and _is_finished(experiment.store)
     try:
-        result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
+        with located(config, path, overrides):
+            result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error
-    except UsageError as error:
-        raise _located(error, config, path, overrides) from error
     if was_finished:
         print(f"run {config.name} is finished already; --fresh starts a new one.")
     if was_finished or quiet:
@@ -122,24 +120,6 @@ def _tell_failures(failed: Sequence[TrialResult], trials: int, path: str) -> Non
     if len(failed) > _TOLD:
         print(f"  … and {len(failed) - _TOLD} more")
     print(f"  more about one: cerebro results {shlex.quote(path)} --trial {failed[0].id}")
-
-
-def _located(
-    error: UsageError, config: ExperimentConfig, path: Path, overrides: Sequence[str]
-) -> UsageError:
-    """The error with the line of the value that it is about, where it tells one."""
-    if isinstance(error, ConfigError):
-        return error
-    signs = {
-        "task": repr(config.task),
-        "metric": f"got {config.metric!r}",
-        "space": "the task asks for params[",
-    }
-    key = next((key for key, sign in signs.items() if sign in str(error)), None)
-    if key is None:
-        return error
-    document = apply_overrides(load_yaml(path), overrides, ExperimentConfig.model_fields)
-    return ConfigError(f"{document.place((key,)).text}: {error}")
 
 
 def _resumable(error: CerebroError, path: Path, overrides: Sequence[str]) -> CerebroError:

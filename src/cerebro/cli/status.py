@@ -29,6 +29,8 @@ def show_status(path: Path) -> None:
     document, history = load_history(store)
     epochs = int(str(document.spec["epochs"]))
     trials = list(history.trials.values())
+    # What a dead driver left behind does not run.
+    working = "running" if driver is not None else "unfinished"
     print(
         format_columns(
             [
@@ -36,14 +38,13 @@ def show_status(path: Path) -> None:
                 ("task", clean(document.task)),
                 ("state", _state(history, driver)),
                 ("visits", _progress(trials, epochs * history.steps)),
-                ("trials", _count(trials)),
+                ("trials", _count(trials, working)),
                 ("best", _best(history)),
             ]
         )
     )
-    word = "running" if driver is not None and not history.is_finished else "unfinished"
     running = [trial for trial in trials if trial.status is TrialStatus.RUNNING]
-    _show_trials(word, [_line(trial, history, epochs) for trial in running])
+    _show_trials(working, [_line(trial, history, epochs) for trial in running])
     failed = [trial for trial in trials if trial.status in _FAILED]
     _show_trials("failed", [_failure(trial) for trial in failed])
 
@@ -63,9 +64,10 @@ def _progress(trials: Sequence[TrialHistory], visits: int) -> str:
     return f"{done} of {total} training visits ({100 * done // max(1, total)} %)"
 
 
-def _count(trials: Sequence[TrialHistory]) -> str:
+def _count(trials: Sequence[TrialHistory], working: str) -> str:
     counts = Counter(trial.status for trial in trials)
-    parts = [f"{counts[status]} {status}" for status in TrialStatus if counts[status]]
+    words = {status: str(status) for status in TrialStatus} | {TrialStatus.RUNNING: working}
+    parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
     return f"{len(trials)}: {', '.join(parts)}" if parts else "none yet"
 
 

@@ -158,12 +158,14 @@ def _resolve(config: ExperimentConfig, document: Document, directory: Path) -> E
         add(str(error), "search", "space")
     if "://" not in data and not os.path.isdir(data):
         add(f"the dataset directory {data!r} does not exist.", "data")
+    store = resolve_path(config.store, directory)
+    if "://" not in store and os.path.exists(store) and not os.path.isdir(store):
+        add(f"the store must be a directory, but {store!r} is a file.", "store")
     if ("batch_size" in space) == (config.batch_size is not None):
         both = "both" if "batch_size" in space else "neither"
         add(f"`batch_size` must be a key or in the space, but is in {both}.", "batch_size")
     if problems:
         raise _report(problems)
-    store = resolve_path(config.store, directory)
     return config.model_copy(update={"task": task, "data": data, "store": store})
 
 

@@ -125,7 +125,9 @@ class Driver:
                 if self._committer is not None:
                     self._committer.close()
                 self._backend.stop()
-        if self._stopping is not None and not self._planner.finished:
+        # Before the run begins the planner knows no trial and calls that finished.
+        has_begun = self._committer is not None
+        if self._stopping is not None and not (has_begun and self._planner.finished):
             raise interrupted(
                 self._stopping, "stopped; what was trained is saved, the same command resumes it."
             )
@@ -182,7 +184,10 @@ class Driver:
             self._states.restore(trial.number, trial.last_checkpoint)
         unit = mop.Unit(trial.number, (trial.number,), trial.start, spec.epochs)
         epoch, step = divmod(trial.visits, steps)
-        if step == 0 and epoch > len(trial.epochs):
+        if epoch > spec.epochs:
+            # Forced to fewer epochs than it has done.
+            epoch, step = spec.epochs, 0
+        elif step == 0 and epoch > len(trial.epochs):
             # The epoch's training is durable, its evaluation is not.
             epoch, step = epoch - 1, steps
         self._act(self._planner.handle(mop.UnitAdded(unit, epoch, step)))
@@ -264,6 +269,7 @@ class Driver:
             raise payload.error
         elif isinstance(payload, _StopRequested):
             self._stopping = payload.number
+            self._reporter.stopping(len(self._in_flight))
             self._planner.handle(mop.Drain())
             self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(_GraceOver()))
             self._timer.daemon = True
@@ -284,7 +290,9 @@ class Driver:
                 ref = CheckpointRef.from_json(commit.records[-1]["checkpoint"])
                 self._states.saved(commit.trial, commit.state, ref)
                 self._states.drop(commit.state)
-            self._act(self._planner.handle(mop.Durable(commit.trial, commit.visits)))
+            instructions = self._planner.handle(mop.Durable(commit.trial, commit.visits))
+            self._submit(instructions, after_save=True)
+            self._conclude(instructions)
 
     # Instructions
 
@@ -292,10 +300,10 @@ class Driver:
         self._submit(instructions)
         self._conclude(instructions)
 
-    def _submit(self, instructions: list[mop.Instruction]) -> None:
+    def _submit(self, instructions: list[mop.Instruction], *, after_save: bool = False) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.Start):
-                self._start(instruction)
+                self._start(instruction, after_save)
 
     def _conclude(self, instructions: list[mop.Instruction]) -> None:
         for instruction in instructions:
@@ -307,7 +315,7 @@ class Driver:
                 status = TrialStatus.DIVERGED if instruction.diverged else TrialStatus.FAILED
                 self._end_trial(instruction.unit, status, instruction.reason)
 
-    def _start(self, start: mop.Start) -> None:
+    def _start(self, start: mop.Start, after_save: bool) -> None:
         spec, visit = self._spec, start.visit
         params = tuple(self._trials[trial].params for trial in start.trials)
         is_training = visit.phase is mop.Phase.TRAIN
@@ -331,7 +339,7 @@ class Driver:
         self._states.hold(source)
         self._in_flight[worker] = (source, self._reporter.now())
         self._backend.submit(worker, call, source)
-        self._reporter.started(call, worker)
+        self._reporter.started(call, worker, after_save=after_save)
 
     def _commit_visit(self, event: Done, state: StateRef, started: float, now: float) -> None:
         call, trial = event.call, event.call.trials[0]

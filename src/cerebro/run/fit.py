@@ -128,7 +128,7 @@ class _Fit:
                 val_shards=spec.val_shards,
                 metric=spec.metric,
                 mode=spec.mode,
-                resumed=self._run.document is not None,
+                resumed=history.drivers > 0,
             )
         ]
         for trial in history.trials.values():

@@ -66,22 +66,32 @@ def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterat
     """Open or create the run in `store`; a new directory goes again if its run cannot begin."""
     archived = _archive(store) if fresh and store.exists(layout.RUN) else None
     missing = _missing_directories(store.local_path())
-    try:
-        with RunLock(store):
-            try:
-                yield _open(store, spec, force=force)
-            finally:
-                store.close()
-    except BaseException as error:
-        # A run that cannot begin leaves everything as it was.
-        if missing and (isinstance(error, UsageError) or not store.exists(layout.RUN)):
-            shutil.rmtree(missing[0], ignore_errors=True)
-            for directory in missing[1:]:
-                with contextlib.suppress(OSError):
-                    os.rmdir(directory)
-            if archived is not None:
-                os.rename(archived, store.local_path())
-        raise
+    # Only under the lock is what was made here ours to remove: another driver may be as new.
+    with RunLock(store):
+        is_new = not store.exists(layout.RUN)
+        try:
+            yield _open(store, spec, force=force)
+        except BaseException as error:
+            if is_new and (isinstance(error, UsageError) or not store.exists(layout.RUN)):
+                _undo(store, missing, archived)
+            raise
+        finally:
+            store.close()
+
+
+def _undo(store: Store, missing: list[str], archived: str | None) -> None:
+    """A run that cannot begin leaves everything as it was."""
+    if not missing:
+        # The directory was there before, and may hold what is not ours.
+        store.remove(layout.RUN)
+        store.remove(layout.JOURNAL)
+        return
+    shutil.rmtree(missing[0], ignore_errors=True)
+    for directory in missing[1:]:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    if archived is not None:
+        os.rename(archived, store.local_path())
 
 
 def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -13,6 +14,8 @@ from cerebro.track.efficiency import Efficiency, Summary
 from cerebro.train.visit import VisitCall
 from cerebro.types import Json
 
+logger = logging.getLogger("cerebro.run")
+
 
 class Reporter:
     """Knows the run's clock, which starts when it is made."""
@@ -22,6 +25,9 @@ class Reporter:
         self._efficiency = Efficiency(workers)
         self._origin = time.perf_counter()
         self._lost: set[int] = set()
+        #: Of each worker: when it last answered; how long it then stood idle for a checkpoint.
+        self._answered: dict[int, float] = {}
+        self._idle_for_save: dict[int, float] = {}
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -30,8 +36,16 @@ class Reporter:
     def summary(self) -> Summary:
         return self._efficiency.summary()
 
-    def started(self, call: VisitCall, worker: int) -> None:
-        """A visit was handed to a worker."""
+    def stopping(self, visits: int) -> None:
+        """The run was asked to stop and waits for so many visits."""
+        if visits:
+            logger.warning("stopping after the visits in flight; a second Ctrl-C stops at once.")
+
+    def started(self, call: VisitCall, worker: int, *, after_save: bool) -> None:
+        """A visit was handed to a worker, perhaps because a checkpoint had become durable."""
+        now = self.now()
+        if after_save and worker in self._answered:
+            self._idle_for_save[worker] = now - self._answered[worker]
         self._track(
             records.VisitStarted(
                 trial=call.trials[0],
@@ -40,7 +54,7 @@ class Reporter:
                 phase=_phase(call),
                 shard=call.shard,
                 worker=worker,
-                time_s=self.now(),
+                time_s=now,
             )
         )
 
@@ -59,11 +73,13 @@ class Reporter:
             compute_s=report.compute_s,
             data_s=report.data_s,
             hop_s=report.hop_s,
+            checkpoint_s=self._idle_for_save.pop(event.worker, 0.0),
             rows=report.rows,
             losses=report.losses,
             first_step=report.first_step,
             metrics={name: total / rows for name, (total, rows) in report.sums.items()},
         )
+        self._answered[event.worker] = ended
         self._efficiency.visit(visit)
         self._track(visit)
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import cast
 
@@ -107,7 +107,18 @@ def read_document(store: Store) -> RunDocument | None:
             f"{where} is damaged: its digest must be {stored}, but is {found}. Restore it from a "
             "copy, or start the run afresh."
         )
-    body.pop("format")
+    version = body.pop("format", None)
+    if version != FORMAT:
+        raise RunCorruptError(
+            f"{where} must have format {FORMAT}, but has {version!r}: another version of Cerebro "
+            "wrote it. Use that one, or start the run afresh."
+        )
+    expected = {field.name for field in fields(RunDocument)}
+    if body.keys() != expected:
+        raise RunCorruptError(
+            f"{where} must have the fields {sorted(expected)}, but has {sorted(body)}: it is "
+            "another file. Restore it from a copy, or start the run afresh."
+        )
     return RunDocument(**body)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, NoReturn, Self
 
 from cerebro.errors import CheckpointCorruptError, UsageError
@@ -103,20 +103,12 @@ class Layout:
             CheckpointCorruptError: the bytes are not a safetensors file.
         """
         view = as_bytes(buffer)
-        header, data_start = _read_header(view)
-        metadata = _check_metadata(header.pop(_METADATA, {}))
-        entries = sorted(
-            (_check_entry(name, claim) for name, claim in header.items()),
-            key=lambda entry: (entry.offset, entry.nbytes),
-        )
-        end = 0
-        for entry in entries:
-            if entry.offset != end:
-                _refuse(f"tensor {entry.name!r} must start at {end}, but starts at {entry.offset}")
-            end += entry.nbytes
-        if data_start + end != len(view):
-            _refuse(f"the file must have {data_start + end} bytes, but has {len(view)}")
-        return cls(tuple(entries), metadata, data_start)
+        text = _read_header(view)
+        entries, metadata = _parse_header(text)
+        layout = cls(entries, metadata, 8 + len(text))
+        if layout.total_bytes != len(view):
+            _refuse(f"the file must have {layout.total_bytes} bytes, but has {len(view)}")
+        return layout
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -206,8 +198,8 @@ def _refuse(reason: str) -> NoReturn:
     raise CheckpointCorruptError(f"not a valid safetensors file: {reason}.")
 
 
-def _read_header(view: memoryview) -> tuple[dict[str, object], int]:
-    """The header's JSON object and the place where the data starts."""
+def _read_header(view: memoryview) -> bytes:
+    """The header's text; the data come after it."""
     if len(view) < 8:
         _refuse(f"it must have at least 8 bytes, but has {len(view)}")
     length = int.from_bytes(view[:8], "little")
@@ -215,18 +207,39 @@ def _read_header(view: memoryview) -> tuple[dict[str, object], int]:
         _refuse(f"its header must have at most {MAX_HEADER_BYTES} bytes, but claims {length}")
     if length > len(view) - 8:
         _refuse(f"its header claims {length} bytes, but only {len(view) - 8} follow")
-    text = bytes(view[8 : 8 + length])
+    return bytes(view[8 : 8 + length])
+
+
+# A trial's states have the same header all its life.
+@lru_cache(maxsize=64)
+def _parse_header(text: bytes) -> tuple[tuple[Entry, ...], Mapping[str, str]]:
+    """The tensors a header claims, in the order of their data, and its metadata."""
+    header = _load_header(text)
+    metadata = _check_metadata(header.pop(_METADATA, {}))
+    entries = sorted(
+        (_check_entry(name, claim) for name, claim in header.items()),
+        key=lambda entry: (entry.offset, entry.nbytes),
+    )
+    end = 0
+    for entry in entries:
+        if entry.offset != end:
+            _refuse(f"tensor {entry.name!r} must start at {end}, but starts at {entry.offset}")
+        end += entry.nbytes
+    return tuple(entries), metadata
+
+
+def _load_header(text: bytes) -> dict[str, object]:
     if not text.startswith(b"{"):
         _refuse("its header must be a JSON object")
     if sum(map(text.count, (b"{", b"[", b","))) > MAX_TOKENS:
         _refuse(f"its header must have at most {MAX_TOKENS} brackets and commas")
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_unique)
+        header: dict[str, object] = json.loads(text.decode(), object_pairs_hook=_unique)
     except RecursionError:
         _refuse("its header is nested too deeply")
     except ValueError as error:
         _refuse(f"its header is not JSON ({error})")
-    return header, 8 + length
+    return header
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

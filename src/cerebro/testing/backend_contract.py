@@ -1,157 +1,28 @@
-"""What every backend must do, as suites of tests.
+"""What every backend must do, as a suite of tests.
 
-Subclass `BackendContract`, or `ProcessBackendContract` where workers are processes of their own, in
-a test module, name the subclass `Test...`, and write `make`.
+Subclass `BackendContract` in a test module, name the subclass `Test...`, and write `make`. Where
+workers are processes of their own, subclass `ProcessBackendContract` of
+`cerebro.testing.process_contract` instead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
-import time
 import unittest
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from cerebro.backend.base import (
-    Backend,
-    Done,
-    Event,
-    Failed,
-    FailureKind,
-    Joined,
-    Lost,
-    Posted,
-    SaveRequest,
-    Setup,
-    Source,
-    StateRef,
-)
-from cerebro.data import from_arrays
-from cerebro.errors import CerebroError, DataError, UsageError
-from cerebro.storage import LocalStore
-from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.task import Task
+from cerebro.backend.base import Backend, Done, Failed, FailureKind, Posted
+from cerebro.errors import DataError, UsageError
+from cerebro.testing.backend_session import Session, fault_at, make_call
 from cerebro.testing.faults import flip_bit
-from cerebro.testing.toy import ToyTask
-from cerebro.train.visit import VisitCall
-from cerebro.types import Json, Split
+from cerebro.types import Split
 
 raises = unittest.TestCase().assertRaises
-_STEPS = 2
-_DEADLINE_S = 20.0
-
-
-def make_call(visit: int = 0, *, split: Split = Split.TRAIN, **params: Json) -> VisitCall:
-    """Training visit number `visit` of trial 0, or an evaluation after it."""
-    epoch, step = divmod(visit, _STEPS)
-    return VisitCall(
-        unit=0,
-        trials=(0,),
-        params=({"lr": 0.1, **params},),
-        seed=0,
-        epoch=epoch,
-        step=step,
-        steps=_STEPS,
-        split=split,
-        shard=step if split is Split.TRAIN else 0,
-        attempt=0,
-        batch_size=8,
-    )
-
-
-class Session:
-    """A started backend with a dataset and a store, and what came out of it so far."""
-
-    def __init__(self, backend: Backend, directory: Path) -> None:
-        self.backend = backend
-        self.directory = directory
-        self.store = LocalStore(directory / "run")
-        self.pids: dict[int, int] = {}
-        self._saved = 0
-        x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-        columns = {"x": x, "y": x.argmax(1)}
-        from_arrays(directory / "data", columns, shards=_STEPS, validation=1 / 3)
-
-    def setup(self, task: Task | str | None = None, **changes: str) -> Setup:
-        setup = Setup(
-            task=task or ToyTask(),
-            data=str(self.directory / "data"),
-            store=str(self.directory / "run"),
-        )
-        return replace(setup, **changes)  # type: ignore[arg-type]
-
-    def start(self, workers: int) -> list[Joined]:
-        """Start that many workers and wait for them."""
-        self.backend.start(self.setup(), workers)
-        return [self.join() for _ in range(workers)]
-
-    def join(self) -> Joined:
-        joined = self.next(Joined)
-        assert isinstance(joined, Joined)
-        self.pids[joined.info.worker] = joined.info.pid
-        return joined
-
-    def next(self, *kinds: type) -> Event:
-        """The next event, which must be of one of these kinds."""
-        (event,) = self.take(1)
-        assert isinstance(event, kinds), event
-        return event
-
-    def take(self, count: int) -> list[Event]:
-        """The next events; not one more may have come with them."""
-        found: list[Event] = []
-        while len(found) < count:
-            found += self.backend.events()
-        assert len(found) == count, found
-        return found
-
-    def run(self, worker: int, call: VisitCall, source: Source = None) -> Event:
-        """Submit a visit and wait for its answer."""
-        self.backend.submit(worker, call, source)
-        answer = self.next(Done, Failed, Lost)
-        assert isinstance(answer, Done | Failed | Lost)
-        assert (answer.worker, answer.call) == (worker, call)
-        return answer
-
-    def train(self, worker: int, call: VisitCall, source: Source = None) -> StateRef:
-        """The state that a training visit gives."""
-        answer = self.run(worker, call, source)
-        assert isinstance(answer, Done), answer
-        assert answer.state is not None
-        return answer.state
-
-    def save(self, state: StateRef) -> CheckpointRef:
-        self._saved += 1
-        request = SaveRequest(store=self.store, trial=0, visits=self._saved, attempt=0, parent=None)
-        return self.backend.save(state, request)
-
-    def content(self, state: StateRef) -> bytes:
-        """The bytes of a state."""
-        return self.store.read(self.save(state).data_path)
-
-
-def wait_until_gone(pid: int) -> None:
-    """Return when a process has ended; fails after a while."""
-    deadline = time.monotonic() + _DEADLINE_S
-    while _is_running(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.005)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    return state != "Z"
 
 
 class BackendContract:
@@ -221,13 +92,14 @@ class BackendContract:
 
     def test_every_visit_is_answered_exactly_once(self, tmp_path: Path) -> None:
         with self.session(tmp_path, workers=2) as session:
-            calls = [replace(make_call(), trials=(n,), unit=n) for n in range(2)]
+            calls = [replace(make_call(), trials=(n,), unit=n) for n in (7, 8)]
             for worker, call in enumerate(calls):
                 session.backend.submit(worker, call, None)
-            session.backend.post("after")
-            events = session.take(3)
-            answered = Counter(event.call.unit for event in events if isinstance(event, Done))
-            assert answered == {0: 1, 1: 1}
+            answers = session.take(2)
+            # A second answer would come before that to the worker's next visit.
+            answers += [session.run(worker, make_call()) for worker in range(2)]
+            answered = Counter(event.call.trials for event in answers if isinstance(event, Done))
+            assert answered == {(7,): 1, (8,): 1, (0,): 2}
 
     def test_a_visit_gives_the_same_on_every_worker(self, tmp_path: Path) -> None:
         with self.session(tmp_path, workers=2) as session:
@@ -340,7 +212,7 @@ class BackendContract:
         with self.session(tmp_path) as session:
             state = session.train(0, make_call())
             before = session.content(state)
-            assert isinstance(session.run(0, make_call(1, fail=_at(1)), state), Failed)
+            assert isinstance(session.run(0, make_call(1, fail=fault_at(1)), state), Failed)
             assert session.content(state) == before
             assert isinstance(session.run(0, make_call(1), state), Done)
 
@@ -409,9 +281,12 @@ class BackendContract:
 
     def test_no_post_is_lost_and_order_is_kept(self, tmp_path: Path) -> None:
         with self.session(tmp_path) as session:
-            thread = threading.Thread(
-                target=lambda: [session.backend.post(number) for number in range(2000)]
-            )
+
+            def post_all() -> None:
+                for number in range(2000):
+                    session.backend.post(number)
+
+            thread = threading.Thread(target=post_all)
             thread.start()
             found: list[object] = []
             while len(found) < 2000:
@@ -446,111 +321,3 @@ class BackendContract:
                 pass
             self.make()
         assert len(os.listdir("/proc/self/fd")) <= before
-
-
-class ProcessBackendContract(BackendContract):
-    """Tests that hold where every worker is a process of its own on this machine.
-
-    >>> issubclass(ProcessBackendContract, BackendContract)
-    True
-    """
-
-    def test_workers_are_processes_of_their_own(self, tmp_path: Path) -> None:
-        with self.session(tmp_path, workers=2) as session:
-            assert len({os.getpid(), *session.pids.values()}) == 3
-
-    def test_the_end_leaves_no_process(self, tmp_path: Path) -> None:
-        with self.session(tmp_path, workers=2) as session:
-            session.backend.stop()
-            assert not any(map(_is_running, session.pids.values()))
-
-    def test_the_end_does_not_wait_for_visits(self, tmp_path: Path) -> None:
-        with self.session(tmp_path, workers=2) as session:
-            session.backend.submit(0, make_call(fail="hang"), None)
-            session.backend.submit(1, make_call(visit_s=1000), None)
-            session.backend.stop()
-            assert not any(map(_is_running, session.pids.values()))
-
-    def test_the_end_does_not_wait_for_workers_to_start(self, tmp_path: Path) -> None:
-        with self.unstarted(tmp_path) as session:
-            session.backend.start(session.setup(), 2)
-            began = time.monotonic()
-        assert time.monotonic() - began < _DEADLINE_S
-
-    def test_a_worker_that_ends_is_lost_and_another_joins_in_its_place(
-        self, tmp_path: Path
-    ) -> None:
-        causes = {"exit": "exited with code 1", "segfault": "SIGSEGV", "kill": "SIGKILL"}
-        for kind, cause in causes.items():
-            with self.session(tmp_path / kind, workers=2) as session:
-                state = session.train(0, make_call())
-                before = session.content(state)
-                first = session.pids[1]
-                lost = session.run(1, make_call(1, fail=_at(1, kind)), state)
-                assert isinstance(lost, Lost)
-                assert cause in lost.cause
-                assert session.join().info.worker == 1
-                assert session.pids[1] != first
-                assert session.content(state) == before
-                assert isinstance(session.run(1, make_call(1), state), Done)
-
-    def test_a_worker_killed_while_idle_is_lost_without_a_visit(self, tmp_path: Path) -> None:
-        with self.session(tmp_path) as session:
-            os.kill(session.pids[0], signal.SIGKILL)
-            lost = session.next(Lost)
-            assert isinstance(lost, Lost)
-            assert lost.call is None
-            assert session.join().info.worker == 0
-
-    def test_a_visit_for_a_worker_that_just_died_is_answered(self, tmp_path: Path) -> None:
-        with self.session(tmp_path) as session:
-            os.kill(session.pids[0], signal.SIGKILL)
-            wait_until_gone(session.pids[0])
-            assert isinstance(session.run(0, make_call()), Lost)
-            session.join()
-            assert isinstance(session.run(0, make_call()), Done)
-
-    def test_a_visit_sent_before_a_loss_was_noticed_is_not_mistaken_for_a_later_one(
-        self, tmp_path: Path
-    ) -> None:
-        with self.session(tmp_path) as session:
-            os.kill(session.pids[0], signal.SIGKILL)
-            session.next(Lost)
-            first, second = make_call(), replace(make_call(), trials=(1,), unit=1)
-            session.backend.submit(0, first, None)
-            answer = session.next(Lost)
-            assert isinstance(answer, Lost)
-            assert answer.call == first
-            session.join()
-            state = session.train(0, second)
-            assert session.content(state) == session.content(session.train(0, second))
-            assert session.content(state) != session.content(session.train(0, first))
-
-    def test_other_workers_go_on_when_one_is_lost(self, tmp_path: Path) -> None:
-        with self.session(tmp_path, workers=2) as session:
-            session.backend.submit(0, make_call(fail="exit"), None)
-            session.backend.submit(1, make_call(visit_s=0.2), None)
-            events = session.take(3)
-            assert {type(event) for event in events} == {Lost, Done, Joined}
-
-    def test_a_task_that_cannot_be_sent_is_a_usage_error(self, tmp_path: Path) -> None:
-        task = ToyTask()
-        task.lock = threading.Lock()  # type: ignore[attr-defined]
-        with self.unstarted(tmp_path) as session, raises(UsageError) as caught:
-            session.backend.start(session.setup(task), 1)
-            session.backend.events()
-        assert "ToyTask" in str(caught.exception)
-
-    def test_workers_that_cannot_start_end_the_run(self, tmp_path: Path) -> None:
-        dying = tmp_path / "dying.py"
-        dying.write_text("import os\nos._exit(3)\n")
-        with self.unstarted(tmp_path) as session, raises(CerebroError) as caught:
-            session.backend.start(session.setup(f"{dying}:Task"), 1)
-            session.backend.events()
-        assert "code 3" in str(caught.exception)
-
-
-def _at(visit: int, kind: str = "raise") -> dict[str, Json]:
-    """A fault that strikes in this visit."""
-    epoch, step = divmod(visit, _STEPS)
-    return {"kind": kind, "epoch": epoch, "step": step}

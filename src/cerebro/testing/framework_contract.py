@@ -127,7 +127,7 @@ class FrameworkContract:
         shard = data.open_shard(Split.TRAIN, 0)
         states = {
             bytes(
-                framework.train(replace(self._call(0), **change), shard, None, Memory())[0].buffer  # type: ignore[arg-type]
+                framework.train(replace(self._call(0), **change), shard, None, Memory())[0].buffer
             )
             for change in ({}, {"trials": (1,)}, {"seed": 1})
         }

@@ -85,7 +85,7 @@ class ToyTask(Task):
     """Softmax regression of an integer column `y` on a vector column `x`.
 
     Params: `lr`; optional `momentum` (0.9), `noise` (0.1: the share of inputs dropped, drawn from
-    NumPy's global generator), `fail` (see `FaultPlan`).
+    NumPy's global generator), `visit_s` (that of the task), `fail` (see `FaultPlan`).
 
     Args:
         classes: How many values `y` has.
@@ -145,7 +145,8 @@ class ToyFramework:
         seed_host(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
         started = time.perf_counter()
         losses, sizes = self._loop(call, shard, tensors)
-        time.sleep(max(0.0, self.task.visit_s - time.perf_counter() + started))
+        visit_s = float(str(call.params[0].get("visit_s", self.task.visit_s)))
+        time.sleep(max(0.0, visit_s - time.perf_counter() + started))
         ended = time.perf_counter()
         if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
             raise Diverged("the weights are not finite after the visit")

@@ -25,7 +25,9 @@ from cerebro.track.text import clean, show, show_params
 from cerebro.types import TrialStatus, trial_id
 
 ROWS = 20
-BAR_WIDTH = 40
+BAR_WIDTH = 20
+#: Columns of the leaderboard that are always shown in full: rank, trial, metric, epoch.
+FIXED_COLUMNS = 4
 REFRESH_INTERVAL_S = 0.25
 #: Drawing waits for this many times what the last drawing cost: 2 % of a core at most.
 REST_PER_COST = 50
@@ -45,15 +47,21 @@ def render_leaderboard(
     """
     header, cells = leaderboard_cells(rows, clean(metric, 24), limit)
     table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1))
-    for name in header:
-        left = name in ("trial", "status")
-        table.add_column(Text(name), justify="left" if left else "right", no_wrap=not left)
+    for place, name in enumerate(header):
+        left = place in (1, len(header) - 1)
+        # In a narrow terminal params and status give way, not who is best by how much.
+        fixed = place < FIXED_COLUMNS
+        table.add_column(_cut(name), justify="left" if left else "right", no_wrap=fixed)
     for number, line in enumerate(cells):
         first = number == 0 and has_rank(rows[0])
-        table.add_row(*map(Text, line), style="bold green" if first else None)
+        table.add_row(*map(_cut, line), style="bold green" if first else None)
     if len(rows) > limit:
         return Group(table, Text(f" … and {len(rows) - limit} more", style="dim"))
     return table
+
+
+def _cut(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def render_board(board: Board, *, height: int = ROWS) -> Text:
@@ -158,7 +166,7 @@ class TableTracker:
             self._live = None
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(line))
+        self._console.print(Text(line), soft_wrap=True)
 
 
 def console_tracker(stream: TextIO | None = None) -> TableTracker | LineTracker:

@@ -147,11 +147,12 @@ class Efficiency:
         lanes = self._lanes.values()
         silent = max(0, self._workers - len(self._lanes))
         capacity = sum(lane.alive_s(first, last) for lane in lanes) + silent * (last - first)
-        known = self._compute + self._data + self._hop + self._checkpoint
+        busy = self._compute + self._data + self._hop
         # What a visit in hand did not spend on anything named is the messages to and fro.
-        hop = self._hop + max(0.0, sum(lane.busy_s for lane in lanes) - known)
-        capacity = max(capacity, known - self._hop + hop)
-        wait = capacity - (known - self._hop + hop)
+        hop = self._hop + max(0.0, sum(lane.busy_s for lane in lanes) - busy)
+        known = self._compute + self._data + hop + self._checkpoint
+        capacity = max(capacity, known)
+        wait = capacity - known
         parts = (self._compute, self._data, hop, self._checkpoint, wait)
         return _summary(self._workers, self._visits, last - first, capacity, parts, first)
 

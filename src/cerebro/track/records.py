@@ -84,6 +84,7 @@ class VisitFinished:
     losses: Losses = ()
     first_step: int = 0
     metrics: Metrics = field(default_factory=dict)
+    #: Idle before the visit until a checkpoint was durable.
     checkpoint_s: float = 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,9 +107,13 @@ class TorchBatches:
 def _values(value: object) -> object:
     if not isinstance(value, SparseRows):
         return value
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(value.indptr),
-        torch.from_numpy(value.indices),
-        torch.from_numpy(value.data),
-        value.shape,
-    )
+    with warnings.catch_warnings():
+        # PyTorch says once that these are in beta: nothing the user could do about it.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(value.indptr),
+            torch.from_numpy(value.indices),
+            torch.from_numpy(value.data),
+            value.shape,
+            check_invariants=False,
+        )

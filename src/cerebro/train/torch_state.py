@@ -190,11 +190,12 @@ class Components:
             buffer[: len(header)] = header
         else:
             layout, buffer = bound
-        moved: list[tuple[Tensor, Tensor]] = []
-        for name, tensor in tensors.items():
-            target = view_of(layout, buffer, layout[name])
-            if target.data_ptr() != tensor.data_ptr():
-                moved.append((target, tensor))
+        start = torch.frombuffer(buffer, dtype=torch.uint8).data_ptr() + layout.data_start
+        moved = [
+            (view_of(layout, buffer, layout[name]), tensor)
+            for name, tensor in tensors.items()
+            if tensor.data_ptr() != start + layout[name].offset
+        ]
         if bound is not None and buffer is bound[1]:
             # Two tensors may have changed places inside the buffer: read both before writing.
             moved = [(target, tensor.clone()) for target, tensor in moved]
@@ -228,14 +229,16 @@ def copy_state(state: State, allocate: Allocate) -> tuple[Layout, memoryview]:
 
 def _take(tensor: Tensor, view: Tensor) -> None:
     """Give a live tensor the values of a view, by becoming it where that keeps its strides."""
-    is_expanded = any(
-        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
-    )
-    if tensor.device.type == "cpu" and (tensor.is_contiguous() or is_expanded):
+    if tensor.is_cpu and (tensor.is_contiguous() or _is_expanded(tensor)):
         tensor.data = view
     else:
         with torch.no_grad():
             tensor.copy_(view)
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    dims = zip(tensor.stride(), tensor.shape, strict=True)
+    return any(stride == 0 and size > 1 for stride, size in dims)
 
 
 def _like(param: Tensor, slot: object) -> object:

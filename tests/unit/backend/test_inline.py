@@ -10,7 +10,7 @@ import pytest
 from cerebro.backend import InlineBackend
 from cerebro.backend.base import Done, Failed
 from cerebro.errors import RunInterrupted
-from cerebro.testing.backend_contract import Session, make_call
+from cerebro.testing.backend_session import Session, make_call
 from cerebro.testing.toy import ToyFramework, ToyTask
 
 

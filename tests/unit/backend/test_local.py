@@ -11,14 +11,14 @@ import pytest
 
 from cerebro.backend import LocalBackend
 from cerebro.errors import WorkerError
-from cerebro.testing.backend_contract import Session, make_call, wait_until_gone
+from cerebro.testing.backend_session import Session, make_call, wait_until_gone
 from tests.unit.backend import growing
 
 DRIVER = """
 import sys
 from pathlib import Path
 from cerebro.backend import LocalBackend
-from cerebro.testing.backend_contract import Session, make_call
+from cerebro.testing.backend_session import Session, make_call
 session = Session(LocalBackend(), Path(sys.argv[1]))
 session.start(2)
 session.backend.submit(0, make_call(fail="hang"), None)
@@ -111,7 +111,7 @@ def test_a_task_from_a_script_travels_by_value(tmp_path):
 import sys
 from pathlib import Path
 from cerebro.backend import LocalBackend
-from cerebro.testing.backend_contract import Session, make_call
+from cerebro.testing.backend_session import Session, make_call
 from cerebro.testing.toy import ToyTask
 
 class Mine(ToyTask):

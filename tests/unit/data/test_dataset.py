@@ -9,14 +9,14 @@ import random
 import numpy as np
 import pytest
 
-from cerebro.data import Dataset, from_arrays, open_dataset
 from cerebro.data import dataset as dataset_module
+from cerebro.data import from_arrays, open_dataset
 from cerebro.errors import DataError, ShardCorruptError, StoreError, UsageError
 from cerebro.types import Split
 
 
 @pytest.fixture
-def data(tmp_path) -> Dataset:
+def data(tmp_path):
     columns = {"x": np.arange(60.0).reshape(20, 3), "t": [f"row {n}" for n in range(20)]}
     return from_arrays(tmp_path / "data", columns, shards=4, validation=0.2)
 

@@ -29,8 +29,15 @@ def test_efficiency_is_compute_over_worker_time() -> None:
 
 
 def test_time_of_a_visit_without_a_name_is_the_hop() -> None:
-    summary = summarise([Span(0, 0.0, 1.0, 0.9, data_s=0.02, checkpoint_s=0.03)], workers=1)
-    assert summary.hop_s == pytest.approx(0.05)
+    summary = summarise([Span(0, 0.0, 1.0, 0.9, data_s=0.02)], workers=1)
+    assert summary.hop_s == pytest.approx(0.08)
+
+
+def test_idle_time_for_a_checkpoint_is_told_apart_from_waiting() -> None:
+    spans = [Span(0, 0.0, 1.0, 1.0), Span(0, 1.5, 2.5, 1.0, checkpoint_s=0.3)]
+    summary = summarise(spans, workers=1)
+    assert summary.checkpoint_s == pytest.approx(0.3)
+    assert summary.wait_s == pytest.approx(0.2)
 
 
 def test_a_worker_without_a_visit_counts_as_waiting() -> None:
@@ -81,10 +88,11 @@ visits = st.lists(st.tuples(st.integers(0, 3), piece, piece, piece, piece, piece
 def test_the_parts_add_up_to_one(raw: list[tuple[int, float, float, float, float, float]]) -> None:
     clock = [0.0] * 4
     account = Efficiency(workers=4)
-    for worker, pause, *parts in raw:
-        start = clock[worker] + pause
-        end = clock[worker] = start + sum(parts) + 0.001
-        account.visit(Span(worker, start, end, *parts))
+    for worker, pause, compute, data, hop, saved in raw:
+        saving = saved if clock[worker] else 0.0
+        start = clock[worker] + pause + saving
+        end = clock[worker] = start + compute + data + hop + 0.001
+        account.visit(Span(worker, start, end, compute, data, hop, saving))
     summary = account.summary()
     assert sum(summary.parts().values()) == pytest.approx(1.0)
     assert min(summary.parts().values()) >= 0.0

@@ -14,7 +14,8 @@ from cerebro.data import Dataset, from_arrays, permutation
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict, Task
 from cerebro.train.seeds import derive_seed
-from cerebro.train.torch import TorchFramework, seed_everything
+from cerebro.train.torch import TorchFramework
+from cerebro.train.torch_build import seed_everything
 from cerebro.train.torch_state import view_of
 from cerebro.train.visit import State, VisitCall, VisitReport
 from cerebro.types import Split

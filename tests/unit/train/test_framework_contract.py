@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from safetensors import deserialize
@@ -58,7 +60,7 @@ class Classifier(Task):
 
 
 class TestTorchFramework(PointsContract):
-    params = {"lr": 0.01}
+    params: ClassVar = {"lr": 0.01}
 
     def make(self):
         return TorchFramework(Classifier(), device="cpu")

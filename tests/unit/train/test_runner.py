@@ -120,7 +120,7 @@ def test_a_file_that_fails_says_how(tmp_path, content, error):
 
 
 def test_a_class_that_is_not_there_is_named(file):
-    with pytest.raises(UsageError, match="must name a subclass of cerebro.Task.*has no Nothing"):
+    with pytest.raises(UsageError, match=r"must name a subclass of cerebro.Task.*has no Nothing"):
         import_task(f"{file}:Nothing")
 
 
@@ -224,7 +224,7 @@ def test_a_probe_also_names_the_metrics(data):
 def test_a_probe_does_not_change_what_is_trained(data):
     runner = VisitRunner(ToyTask(), data)
     states = [runner.run(make_call(probe=probe), None, allocate)[0] for probe in (True, False)]
-    assert bytes(states[0].buffer) == bytes(states[1].buffer)  # type: ignore[union-attr]
+    assert bytes(states[0].buffer) == bytes(states[1].buffer)
 
 
 def test_a_missing_param_is_named(data):

@@ -213,7 +213,7 @@ def test_layers_frozen_at_the_start_of_an_epoch_stay_frozen_after_a_hop(data):
     assert not torch.equal(weights[3], weights[4])
 
 
-def state_weight(chain: Chain, visit: int) -> torch.Tensor:
+def state_weight(chain, visit):
     return chain.framework.load({}, chain.states[visit])[0].weight
 
 

@@ -35,15 +35,15 @@ def of_an_element(pair):
 
 
 def of_a_copy(pair):
-    return float(copy.deepcopy(pair.first).weight.sum())
+    return copy.deepcopy(pair.first).weight.sum().item()
 
 
 def of_a_list(pair):
-    return float(torch.cat([pair.first.weight, pair.second.weight]).abs().max())
+    return torch.cat([pair.first.weight, pair.second.weight]).abs().max().item()
 
 
 def of_a_nested_list(pair):
-    return float(torch.linalg.multi_dot([pair.first.weight, pair.second.weight]).sum())
+    return torch.linalg.multi_dot([pair.first.weight, pair.second.weight]).sum().item()
 
 
 def of_its_data(pair):

@@ -117,7 +117,7 @@ def task_returning(method: str, value: object) -> LineTask:
 
 @pytest.mark.parametrize("value", [None, "net", lambda x: x, [nn.Linear(4, 1)]])
 def test_a_model_must_be_a_module(data, value):
-    with pytest.raises(UsageError, match="model must return an nn.Module, but returned"):
+    with pytest.raises(UsageError, match=r"model must return an nn.Module, but returned"):
         run_visits(task_returning("model", value), data, 1)
 
 
@@ -163,7 +163,7 @@ def test_an_unknown_moment_to_step_the_scheduler_is_refused(data):
             optimizer = super().optimizer(model, params)
             return optimizer, optim.lr_scheduler.StepLR(optimizer, 1)
 
-    with pytest.raises(UsageError, match="scheduler_step must be .*but is 'step'"):
+    with pytest.raises(UsageError, match=r"scheduler_step must be .*but is 'step'"):
         run_visits(T(), data, 2)
 
 
@@ -220,7 +220,7 @@ def test_optimizer_state_that_belongs_to_no_parameter_is_refused_clearly(data):
         def optimizer(self, model, params):
             return Odd(model.parameters(), lr=0.1)
 
-    with pytest.raises(UsageError, match="belong to parameters.*key of type str"):
+    with pytest.raises(UsageError, match=r"belong to parameters.*key of type str"):
         run_visits(T(), data, 2)
 
 

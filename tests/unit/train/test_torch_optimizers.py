@@ -215,5 +215,5 @@ def test_a_state_that_cannot_travel_is_named(data):
         def optimizer(self, model, params):
             return Odd(model.parameters(), lr=0.1)
 
-    with pytest.raises(ValueError, match="param_groups must hold numbers.*has a set"):
+    with pytest.raises(ValueError, match=r"param_groups must hold numbers.*has a set"):
         run_visits(T(), data, 1)

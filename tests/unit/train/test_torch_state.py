@@ -296,11 +296,11 @@ def test_a_dtype_that_cannot_be_stored_is_named():
     model = nn.Linear(1, 1)
     model.register_buffer("odd", torch.zeros(1, dtype=torch.complex128))
     parts = Components(model, optim.SGD(model.parameters(), lr=0.1), None, None)
-    with pytest.raises(UsageError, match="model.odd is torch.complex128"):
+    with pytest.raises(UsageError, match=r"model.odd is torch.complex128"):
         parts.save(allocate, None)
 
 
 def test_lazy_modules_are_refused(data):
     task = with_model(lambda: nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.Linear(8, 1)))
-    with pytest.raises(UsageError, match="[Ll]azy"):
+    with pytest.raises(UsageError, match=r"[Ll]azy"):
         run_visits(task, data, 2)

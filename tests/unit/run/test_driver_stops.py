@@ -1,0 +1,227 @@
+"""The driver when it is stopped, and when workers die under it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cerebro.backend import InlineBackend
+from cerebro.backend.base import Joined, Lost
+from cerebro.errors import RunInterrupted, UsageError
+from cerebro.results import Result
+from cerebro.run import driver
+from cerebro.storage import layout
+from cerebro.testing.history import check
+from cerebro.testing.toy import ToyTask
+from cerebro.track.records import WorkerChanged
+from tests.experiments import fit_toy, learnt, outcome, toy_spec
+from tests.unit.run.crash import fit_until, records_of
+
+
+@pytest.fixture(scope="module")
+def spec(data):
+    return toy_spec(data)
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """What a run makes that nothing happens to."""
+    root = tmp_path_factory.mktemp("whole") / "run"
+    fit_toy(root, toy_spec(data))
+    return root
+
+
+@pytest.fixture
+def root(folder):
+    return folder / "run"
+
+
+class StoppedBackend(InlineBackend):
+    """A signal arrives when so many records of a kind are durable."""
+
+    def __init__(self, root, count, kind="visit", number=signal.SIGINT):
+        super().__init__()
+        self.stop_at = (root, count, kind, number)
+        self.is_stopped = False
+
+    def events(self):
+        root, count, kind, number = self.stop_at
+        if not self.is_stopped and len(records_of(root, kind)) >= count:
+            self.is_stopped = True
+            os.kill(os.getpid(), number)
+        return super().events()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)]
+)
+@pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])
+def test_a_signal_ends_the_run_and_the_same_command_resumes_it(
+    folder, root, spec, whole, number, code, threaded
+):
+    log = folder / "visits"
+    task = ToyTask(log=str(log))
+    backend = StoppedBackend(root, 3, number=number)
+    with pytest.raises(RunInterrupted, match="the same command resumes it") as caught:
+        fit_toy(root, spec, backend=backend, task=task, workers=2, threaded=threaded)
+    assert caught.value.exit_code == code
+    # Visits in flight were finished and saved.
+    assert 3 <= len(records_of(root, "visit")) == len(log.read_text().splitlines()) <= 6
+    assert not Result.open(root).is_finished
+    check(root)
+    fit_toy(root, spec)
+    assert outcome(root) == outcome(whole)
+
+
+def test_a_signal_when_all_is_done_changes_nothing(root, spec, whole):
+    fit_toy(root, spec, backend=StoppedBackend(root, 2, "trial_end"))
+    assert outcome(root) == outcome(whole)
+
+
+class StoppedAtStart(InlineBackend):
+    """A signal arrives while workers start."""
+
+    def start(self, setup, workers):
+        os.kill(os.getpid(), signal.SIGINT)
+        super().start(setup, workers)
+
+
+def test_a_new_run_stopped_while_workers_start_leaves_no_trace(folder, root, spec):
+    with pytest.raises(RunInterrupted):
+        fit_toy(root, spec, backend=StoppedAtStart())
+    assert list(folder.iterdir()) == []
+
+
+def test_a_resumed_run_stopped_while_workers_start_is_not_taken_for_finished(root, spec, whole):
+    fit_until(root, spec, 2)
+    before = (root / layout.JOURNAL).read_bytes()
+    with pytest.raises(RunInterrupted):
+        fit_toy(root, spec, backend=StoppedAtStart())
+    assert (root / layout.JOURNAL).read_bytes() == before
+    fit_toy(root, spec)
+    assert outcome(root) == outcome(whole)
+
+
+class Stuck(InlineBackend):
+    """One visit is never answered; a signal arrives when it starts."""
+
+    def submit(self, worker, call, source):
+        if (call.trials, call.is_training, call.visits) == ((0,), True, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        super().submit(worker, call, source)
+
+
+def test_a_visit_that_does_not_end_is_left_after_a_while(root, spec, whole, monkeypatch):
+    monkeypatch.setattr(driver, "GRACE_S", 0.0)
+    with pytest.raises(RunInterrupted) as caught:
+        fit_toy(root, spec, backend=Stuck(), workers=2)
+    assert caught.value.exit_code == 75
+    assert len(records_of(root, "visit", 0)) == 2
+    check(root)
+    fit_toy(root, spec)
+    assert outcome(root) == outcome(whole)
+
+
+def test_a_second_signal_stops_at_once(root, spec, whole):
+    class Twice(StoppedBackend):
+        def submit(self, worker, call, source):
+            super().submit(worker, call, source)
+            if call.visits == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(RunInterrupted, match="stopped at once"):
+        fit_toy(root, spec, backend=Twice(root, 100))
+    fit_toy(root, spec)
+    check(root)
+    assert outcome(root) == outcome(whole)
+
+
+# Workers that die
+
+
+class Deadly(InlineBackend):
+    """Visit `visits` of trial 0 kills its worker so many times; another joins in its place."""
+
+    def __init__(self, deaths, visits=2):
+        super().__init__()
+        self.deaths = deaths
+        self.visits = visits
+        self.info = None
+
+    def events(self):
+        found = super().events()
+        for event in found:
+            if isinstance(event, Joined):
+                self.info = event.info
+        return found
+
+    def submit(self, worker, call, source):
+        is_deadly = (call.trials, call.is_training, call.visits) == ((0,), True, self.visits)
+        if self.deaths and is_deadly:
+            self.deaths -= 1
+            self._events.put(Lost(worker, call, "was killed by SIGKILL"))
+            self._events.put(Joined(self.info))
+        else:
+            super().submit(worker, call, source)
+
+
+class Notes:
+    def __init__(self):
+        self.records = []
+
+    def record(self, record):
+        self.records.append(record)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("visits", [1, 2, 3])
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_visit_whose_worker_died_is_done_again(root, spec, whole, visits, deaths):
+    fit_toy(root, spec, backend=Deadly(deaths, visits))
+    check(root)
+    assert learnt(root) == learnt(whole)
+    assert [record["attempt"] for record in records_of(root, "visit", 0)][visits - 1] == deaths
+
+
+def test_people_are_told_which_worker_died_and_why(root, spec):
+    notes = Notes()
+    fit_toy(root, spec, backend=Deadly(1), trackers=[notes])
+    changes = [record for record in notes.records if isinstance(record, WorkerChanged)]
+    assert [(c.worker, c.alive, c.cause) for c in changes] == [
+        (0, True, None),
+        (0, False, "was killed by SIGKILL"),
+        (0, True, None),
+    ]
+
+
+def test_a_trial_that_kills_three_workers_fails_alone(root, spec, whole):
+    fit_toy(root, spec, backend=Deadly(3))
+    failed, other = Result.open(root).trials
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert failed.error.startswith("worker 0 was killed by SIGKILL (quarantined: 3 workers died")
+    assert other.status == "finished"
+    assert learnt(root)[1] == learnt(whole)[1]
+
+
+def test_a_worker_that_dies_idle_costs_nothing(data, root, whole):
+    class Idle(InlineBackend):
+        def start(self, setup, workers):
+            super().start(setup, workers)
+            self._events.put(Lost(1, None, "was killed by SIGKILL"))
+
+    # The only trial is on worker 0.
+    fit_toy(root, toy_spec(data, {"lr": [0.5]}), backend=Idle(), workers=2)
+    assert learnt(root)[0] == learnt(whole)[0]
+
+
+def test_a_worker_that_dies_in_the_first_visit_does_not_hide_a_wrong_metric(data, folder, root):
+    with pytest.raises(UsageError, match="'val_f1'"):
+        fit_toy(root, toy_spec(data, metric="val_f1"), backend=Deadly(1, 1))
+    assert list(folder.iterdir()) == []

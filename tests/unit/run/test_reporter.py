@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cerebro.backend.base import Done
+from cerebro.run.history import RunHistory
+from cerebro.run.reporter import Reporter
+from cerebro.track import records
+from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.types import Mode, Split, TrialStatus
+
+CALL = VisitCall(
+    unit=3,
+    trials=(3,),
+    params=({},),
+    seed=0,
+    epoch=1,
+    step=0,
+    steps=2,
+    split=Split.TRAIN,
+    shard=1,
+    attempt=0,
+    batch_size=8,
+)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def reporter(told):
+    return Reporter(told.append, workers=2)
+
+
+def test_a_visit_is_told_when_it_starts(reporter, told):
+    reporter.started(CALL, 1, after_save=False)
+    (record,) = told
+    assert record == records.VisitStarted(
+        trial=3, epoch=1, step=0, phase="train", shard=1, worker=1, time_s=record.time_s
+    )
+    assert 0 <= record.time_s <= reporter.now()
+
+
+def test_a_visit_is_told_with_its_means_when_it_is_done(reporter, told):
+    report = VisitReport(
+        rows=4, sums={"loss": (2.0, 4)}, losses=(0.5,), first_step=9, compute_s=0.5, hop_s=0.1
+    )
+    reporter.finished(Done(1, CALL, report, None), 2.0, 3.0)
+    (record,) = told
+    assert (record.metrics, record.losses, record.first_step) == ({"loss": 0.5}, (0.5,), 9)
+    assert (record.start_s, record.end_s, record.worker) == (2.0, 3.0, 1)
+
+
+def test_the_time_of_visits_adds_up_to_the_efficiency(reporter):
+    report = VisitReport(rows=4, sums={"loss": (2.0, 4)}, compute_s=0.75)
+    reporter.finished(Done(0, CALL, report, None), 0.0, 1.0)
+    reporter.finished(Done(1, CALL, report, None), 0.0, 1.0)
+    assert reporter.summary().efficiency == pytest.approx(0.75)
+
+
+def test_a_worker_that_died_is_not_counted_until_another_takes_its_place(reporter, told):
+    for worker in (0, 1):
+        reporter.worker(worker, alive=True, cause=None)
+    reporter.worker(1, alive=False, cause="was killed")
+    died = told[-1]
+    assert (died.worker, died.alive, died.cause) == (1, False, "was killed")
+    report = VisitReport(rows=1, sums={"loss": (1.0, 1)}, compute_s=100.0)
+    reporter.finished(Done(0, CALL, report, None), died.time_s, died.time_s + 100.0)
+    assert reporter.summary().capacity_s == pytest.approx(100.0)
+    reporter.worker(1, alive=True, cause=None)
+    assert reporter.summary().capacity_s > 150.0
+
+
+def test_idling_for_a_checkpoint_is_told_apart_from_waiting(reporter, told):
+    report = VisitReport(rows=1, sums={"loss": (1.0, 1)}, compute_s=1.0)
+    reporter.started(CALL, 0, after_save=True)
+    reporter.finished(Done(0, CALL, report, None), 0.0, 0.0)
+    reporter.started(CALL, 0, after_save=True)
+    reporter.finished(Done(0, CALL, report, None), 1.0, 2.0)
+    reporter.started(CALL, 0, after_save=False)
+    reporter.finished(Done(0, CALL, report, None), 2.0, 3.0)
+    first, second, third = (told[index].checkpoint_s for index in (1, 3, 5))
+    assert first == 0.0
+    assert 0.0 < second <= told[2].time_s
+    assert third == 0.0
+
+
+@pytest.mark.parametrize("kind", ["visit", "dropped", "driver"])
+def test_what_people_need_not_see_is_not_told(reporter, told, kind):
+    reporter.durable({"type": kind, "trial": 0}, RunHistory(2, "val_loss", Mode.MIN))
+    assert told == []
+
+
+def test_an_epoch_and_an_end_are_told_once_they_are_durable(reporter, told):
+    history = RunHistory(2, "val_loss", Mode.MIN)
+    history.apply({"type": "trial", "trial": 3, "params": {}, "start": 0})
+    metrics = {"val_loss": 0.5}
+    epoch = {"type": "epoch", "trial": 3, "epoch": 0, "metrics": metrics, "seconds": 1.5}
+    end = {"type": "trial_end", "trial": 3, "status": "failed", "error": "no luck"}
+    for record in (epoch, end):
+        history.apply(record)
+        reporter.durable(record, history)
+    finished, ended = told
+    assert (finished.trial, finished.epoch, finished.metrics) == (3, 0, metrics)
+    assert finished.seconds == 1.5
+    assert 0 < finished.durable_s <= reporter.now()
+    assert (ended.status, ended.error) == (TrialStatus.FAILED, "no luck")
+
+
+def test_the_clock_starts_with_the_reporter():
+    before = time.perf_counter()
+    reporter = Reporter(lambda record: None, 1)
+    assert 0 <= reporter.now() <= time.perf_counter() - before

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from cerebro.errors import RunInterrupted
+from cerebro.run.signals import interrupted, stop_on_signals
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_the_first_signal_asks_to_stop(number):
+    asked: list[int] = []
+    with stop_on_signals(asked.append):
+        send(number)
+        assert asked == [number]
+
+
+@pytest.mark.parametrize(
+    ("second", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)]
+)
+def test_the_second_signal_stops_at_once(second, code):
+    asked: list[int] = []
+    with stop_on_signals(asked.append):
+        send(signal.SIGINT)
+        with pytest.raises(RunInterrupted, match="the same command resumes the run") as caught:
+            send(second)
+    assert asked == [signal.SIGINT]
+    assert caught.value.exit_code == code
+
+
+def test_handlers_are_put_back_however_it_ends():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with stop_on_signals(lambda number: None):
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    with pytest.raises(KeyError), stop_on_signals(lambda number: None):
+        raise KeyError
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_another_thread_changes_nothing():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    seen = []
+
+    def work() -> None:
+        with stop_on_signals(lambda number: None):
+            seen.extend(signal.getsignal(number) for number in SIGNALS)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == before
+
+
+def test_the_exit_code_of_one_error_is_not_that_of_the_next():
+    assert interrupted(signal.SIGTERM, "x").exit_code == 75
+    assert RunInterrupted("x").exit_code == 130
