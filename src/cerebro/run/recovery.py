@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cerebro.errors import CheckpointCorruptError, StoreError, UsageError
+from cerebro.errors import CheckpointCorruptError, ResumeMismatchError, StoreError, UsageError
 from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
 from cerebro.storage import Store, checkpoint, layout
@@ -112,6 +112,11 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
     run = OpenRun(store, journal, history, document)
     if journal.repaired:
         run.notices.append("the last journal record was cut short and has been dropped")
+    if changes and history.is_finished:
+        raise ResumeMismatchError(
+            f"only a run with something left to train can go on with changes, but {store.url} is "
+            "finished. Give the run another name, or start it afresh with --fresh (fresh=True)."
+        )
     if changes:
         run.force(changes, replace(document, spec=spec.to_json()))
     if not history.is_finished:

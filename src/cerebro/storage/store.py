@@ -264,23 +264,7 @@ class LocalStore:
         try:
             yield
         except OSError as error:
-            raise self._explain(error, action, path, needed) from error
-
-    def _explain(self, error: OSError, action: str, path: str, needed: int) -> StoreError:
-        reason = error.strerror or str(error)
-        if error.errno in _FULL:
-            explained: StoreError = DiskFullError(
-                f"cannot {action} {path}: {reason}. {needed} bytes are needed and "
-                f"{_free_bytes(path)} are free. What was committed is intact: free some space (or "
-                "raise the quota or file size limit), then run the same command again to resume."
-            )
-        else:
-            explained = StoreError(
-                f"cannot {action} {path}: {reason}. Check that the store exists, is mounted and "
-                "that you may use it, then run the same command again."
-            )
-        explained.errno = error.errno
-        return explained
+            raise explain(error, action, path, needed) from error
 
 
 def open_store(url: str | os.PathLike[str]) -> LocalStore:
@@ -305,6 +289,25 @@ def open_store(url: str | os.PathLike[str]) -> LocalStore:
             "a file:// URL must be file:///absolute/path, without host, query or fragment."
         )
     return LocalStore(unquote(parts.path))
+
+
+def explain(error: OSError, action: str, path: str, needed: int = 0) -> StoreError:
+    """What the operating system refused, as an error that says what to do."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        need = f"{needed} bytes are needed and " if needed else "Of its bytes "
+        explained: StoreError = DiskFullError(
+            f"cannot {action} {path}: {reason}. {need}{_free_bytes(path)} are free. What was "
+            "committed is intact: free some space (or raise the quota or file size limit), then "
+            "run the same command again to resume."
+        )
+    else:
+        explained = StoreError(
+            f"cannot {action} {path}: {reason}. Check that the store exists, is mounted and "
+            "that you may use it, then run the same command again."
+        )
+    explained.errno = error.errno
+    return explained
 
 
 def is_temp(name: str) -> bool:

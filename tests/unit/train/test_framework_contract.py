@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import ClassVar
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class Classifier(Task):
 
 
 class TestTorchFramework(PointsContract):
-    params: ClassVar = {"lr": 0.01}
+    params = MappingProxyType({"lr": 0.01})
 
     def make(self):
         return TorchFramework(Classifier(), device="cpu")
