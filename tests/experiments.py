@@ -18,7 +18,7 @@ import numpy as np
 
 from cerebro.backend import Backend, InlineBackend
 from cerebro.data import Dataset, from_arrays, open_dataset
-from cerebro.errors import StoreError
+from cerebro.errors import CerebroError, StoreError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.recovery import load_history, open_run
@@ -125,6 +125,15 @@ def trial_files(root: Path, trial: int) -> list[str]:
     """The names in a trial's folder of checkpoints."""
     folder = root / "trials" / trial_id(trial) / "checkpoints"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def refusal(work: Callable[[], object]) -> CerebroError | None:
+    """The error that ends it; None if nothing does."""
+    try:
+        work()
+    except CerebroError as error:
+        return error
+    return None
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -88,7 +88,7 @@ class Experiment:
         if not 0 <= seed < 2**63:
             raise UsageError(f"`0 <= seed < 2**63` must hold, but got seed={seed}.")
         self.name = name
-        self.data = os.path.abspath(data)
+        self.data = open_store(data).local_path()
         self.store = open_store(store).child(name)
         self.backend = load_reference(backend_reference(backend))
         self.backend_name = backend
@@ -194,11 +194,7 @@ class Experiment:
             )
         dataset = open_dataset(self.data)
         val_shards = len(dataset.shards(Split.VAL)) if Split.VAL in dataset.splits else 0
-        if metric.startswith("val_") and not val_shards:
-            raise UsageError(
-                f"metric {metric!r} needs a validation split, but {self.data} has none. Prepare it "
-                "with validation= or val=, or rank by train_loss."
-            )
+        require_split(metric, val_shards, self.data)
         return RunSpec(
             name=self.name,
             data=self.data,
@@ -215,6 +211,18 @@ class Experiment:
             seed=self.seed,
             threads_per_worker=self.threads_per_worker,
             checkpoint=checkpoint,
+        )
+
+
+def require_split(metric: str, val_shards: int, data: str) -> None:
+    """Refuse a validation metric where there is nothing to validate on.
+
+    >>> require_split("train_loss", 0, "data/digits")
+    """
+    if metric.startswith("val_") and not val_shards:
+        raise UsageError(
+            f"metric {metric!r} needs a validation split, but {data} has none. Prepare it "
+            "with validation= or val=, or rank by train_loss."
         )
 
 

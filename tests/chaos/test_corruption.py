@@ -15,7 +15,6 @@ import pytest
 from cerebro import Result
 from cerebro.backend import LocalBackend
 from cerebro.errors import (
-    CerebroError,
     CheckpointCorruptError,
     DataError,
     JournalCorruptError,
@@ -33,6 +32,7 @@ from tests.experiments import (
     learnt,
     make_toy_data,
     outcome,
+    refusal,
     stop_after,
     toy_spec,
 )
@@ -78,11 +78,9 @@ def resume(home, **options):
 
 def assert_never_silent(home, damaged, kind, file, what):
     """Resume what is damaged: exact, or refused by name, and exact once the file is whole again."""
-    before = content(damaged)
-    try:
-        resume(damaged)
-    except CerebroError as error:
-        expected = KINDS[kind]
+    before, expected = content(damaged), KINDS[kind]
+    error = refusal(lambda: resume(damaged))
+    if error is not None:
         assert expected is not None, f"{what}: it must be computed again, but: {error}"
         assert isinstance(error, expected), f"{what}: {type(error).__name__}: {error}"
         assert file.name in str(error), f"{what}: {error}"
@@ -90,12 +88,9 @@ def assert_never_silent(home, damaged, kind, file, what):
             assert content(damaged) == before, f"{what} changed something"
         shutil.copy(home / file.relative_to(damaged), file)
         resume(damaged)
-        is_refused = True
-    else:
-        is_refused = False
     assert outcome(damaged / "run") == outcome(home / "whole"), what
     check(damaged / "run")
-    return is_refused
+    return error is not None
 
 
 def try_each(home, damaged, kind, damages):
@@ -155,14 +150,13 @@ def test_two_files_that_changed_places_are_never_used(home, damaged):
         datas = one.read_bytes(), other.read_bytes()
         one.write_bytes(datas[1])
         other.write_bytes(datas[0])
-        try:
-            resume(damaged)
-        except CerebroError as error:
-            assert isinstance(error, tuple(e for e in KINDS.values() if e))
-            assert one.name in str(error) or other.name in str(error), error
-        else:
+        error = refusal(lambda: resume(damaged))
+        if error is None:
             assert outcome(damaged / "run") == outcome(home / "whole"), f"{one} is {other}"
             check(damaged / "run")
+        else:
+            assert isinstance(error, tuple(expected for expected in KINDS.values() if expected))
+            assert one.name in str(error) or other.name in str(error), error
         for file in (one, other):
             shutil.copy(home / file.relative_to(damaged), file)
         copy_run(home / "run", damaged / "run")
@@ -223,11 +217,11 @@ def test_a_checkpoint_damaged_under_a_running_driver_is_not_used(home, damaged):
     for n in creates:
         root = damaged / f"run{n}"
         disk = FaultyDisk(Disk(), Corrupt(n, bit=-1))
-        try:
-            fit_toy(root, spec, disk=disk, memory_bytes=0)
-        except CheckpointCorruptError as error:
-            noticed += 1
+        error = refusal(lambda: fit_toy(root, spec, disk=disk, memory_bytes=0))  # noqa: B023
+        if error is not None:
+            assert isinstance(error, CheckpointCorruptError)
             assert "/checkpoints/v" in str(error)
+            noticed += 1
             fit_toy(root, spec)
             check(root)
         assert disk.has_fired
@@ -253,18 +247,17 @@ def test_a_damaged_checkpoint_of_a_finished_run_is_refused_by_name(home, folder)
 def test_bits_flipped_by_the_disk_while_a_run_resumes_never_change_a_result(home, damaged, seed):
     """Whatever operation it hits, reading or writing: exact, or refused and exact afterwards."""
     rng = random.Random(seed)
+    noticed_errors = RunCorruptError, JournalCorruptError
     for n in itertools.count(1):
         disk = FaultyDisk(Disk(), Corrupt(n, rng.randrange(1 << 20)))
-        try:
-            resume(damaged, disk=disk)
-        except CerebroError as error:
-            assert isinstance(error, (RunCorruptError, JournalCorruptError)), error
+        error = refusal(lambda: resume(damaged, disk=disk))  # noqa: B023
+        assert error is None or isinstance(error, noticed_errors), error
         if n > len(disk.operations):
             break
         try:
             resume(damaged)
             found = outcome(damaged / "run")
-        except (RunCorruptError, JournalCorruptError):
+        except noticed_errors:
             # What was written wrongly is noticed when it is read.
             assert disk.operations[n - 1] in ("create", "append")
         else:

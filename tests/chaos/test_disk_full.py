@@ -20,7 +20,15 @@ from cerebro.storage.disk import Disk
 from cerebro.storage.store import is_temp
 from cerebro.testing.faults import WRITES, CountOnly, Fail, FaultyDisk
 from cerebro.testing.history import check
-from tests.experiments import copy_run, fit_toy, make_toy_data, outcome, stop_after, toy_spec
+from tests.experiments import (
+    copy_run,
+    fit_toy,
+    make_toy_data,
+    outcome,
+    refusal,
+    stop_after,
+    toy_spec,
+)
 from tests.processes import count_visits, driving, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -42,14 +50,14 @@ def run_until_full(root, spec, n, *, always, **settings):
     """Run on a disk that is full from its n-th operation on; False if the run needed fewer."""
     rule = Fail(n, errno.ENOSPC, always=always, only=WRITES)
     disk = FaultyDisk(Disk(), rule)
-    try:
-        fit_toy(root, spec, disk=disk, **settings)
-    except DiskFullError as error:
+    error = refusal(lambda: fit_toy(root, spec, disk=disk, **settings))
+    if error is None:
+        assert not disk.has_fired, f"operation {n} failed, and nobody noticed"
+    else:
+        assert isinstance(error, DiskFullError), error
         assert error.exit_code == 75
         assert re.search(NUMBERS, str(error)), error
         assert "run the same command again" in str(error)
-    else:
-        assert not disk.has_fired, f"operation {n} failed, and nobody noticed"
     return n <= len(disk.operations)
 
 
@@ -150,26 +158,30 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def net_options(folder, store, **task_options):
+def options_for(folder, store, task, space, *, backend="local", **task_options):
     return {
-        "task": "net",
+        "task": task,
         "task_options": task_options,
         "fit": {
-            "space": {"lr": [0.01, 0.001], "width": 32},
+            "space": space,
             "num_epochs": 8,
             "batch_size": 16,
-            "metric": "val_accuracy",
-            "mode": "max",
+            "metric": "val_loss",
+            "mode": "min",
         },
         "experiment": {
             "name": "run",
             "data": str(folder / "data"),
             "store": str(store),
-            "backend": "local",
+            "backend": backend,
             "workers": 2,
             "seed": 3,
         },
     }
+
+
+def net_options(folder, store, **options):
+    return options_for(folder, store, "net", {"lr": [0.01, 0.001], "width": 32}, **options)
 
 
 @pytest.fixture
@@ -179,45 +191,82 @@ def digits_data(folder):
 
 def drive(options, output):
     with driving(options, output) as driver:
-        return driver.wait(), driver
+        code = driver.wait()
+    assert "Traceback" not in driver.said(), driver.said()
+    return code, driver
+
+
+def fill_under(options, disk, output):
+    """Start a driver and fill its disk until it gives up; its run."""
+    with driving(options, output) as driver:
+        driver.wait_for_visits(3)
+        # Again and again: checkpoints that were replaced free their space.
+        wait_for(lambda: fill(disk) and driver.has_ended(), "the driver gives up")
+        assert driver.wait() == 75, driver.said()
+        wait_for(lambda: not driver.survivors(), "workers gone", 5.0)
+    assert re.search(NUMBERS, driver.said())
+    assert "Traceback" not in driver.said()
+    assert not temporaries(driver.root)
+    check(driver.root, is_settled=False)
+    assert count_visits(driver.root) >= 3
+    return driver.root
+
+
+def assert_goes_on(options, folder, whole):
+    """With space again it ends as a run that never lacked any."""
+    code, driver = drive(options, folder / "last.txt")
+    assert code == 0, driver.said()
+    check(driver.root)
+    code, other = drive(whole, folder / "whole.txt")
+    assert code == 0, other.said()
+    assert outcome(driver.root) == outcome(other.root)
 
 
 def test_a_torch_run_goes_on_after_its_disk_was_full(folder, digits_data):
-    log = folder / "visits"
     with small_disk(folder / "small", "8m") as disk:
-        options = net_options(folder, disk, log=str(log))
-        with driving(options, folder / "full.txt") as driver:
-            driver.wait_for_visits(3)
-            # Again and again: checkpoints that were replaced free their space.
-            wait_for(lambda: fill(disk) and driver.has_ended(), "the driver gives up")
-            assert driver.wait() == 75, driver.said()
-            wait_for(lambda: not driver.survivors(), "workers gone", 5.0)
-        assert re.search(NUMBERS, driver.said())
-        assert "Traceback" not in driver.said()
-        assert not temporaries(driver.root)
-        check(driver.root, is_settled=False)
-        assert count_visits(driver.root) >= 3
-        # Nothing changes while there is no space at all.
-        ballast = fill(disk)
+        options = net_options(folder, disk)
+        fill_under(options, disk, folder / "full.txt")
+        (disk / "ballast").unlink()
+        assert_goes_on(options, folder, net_options(folder, folder / "runs", backend="inline"))
+
+
+def test_a_run_resumed_without_any_space_loses_nothing(folder, spec):
+    with small_disk(folder / "small", "1m") as disk:
+        options = options_for(folder, disk, "toy", {"lr": [0.5, 0.05]}, visit_s=0.05)
+        root = fill_under(options, disk, folder / "full.txt")
+        fill(disk)
         assert shutil.disk_usage(disk).free == 0
-        before = (driver.root / "journal.jsonl").read_bytes()
-        code, again = drive(options, folder / "again.txt")
-        assert code == 75, again.said()
-        assert "Traceback" not in again.said()
-        assert (driver.root / "journal.jsonl").read_bytes() == before
-        ballast.unlink()
-        code, last = drive(options, folder / "last.txt")
-        assert code == 0, last.said()
-        check(last.root)
-        found = outcome(last.root)
-    code, whole = drive(net_options(folder, folder / "runs"), folder / "whole.txt")
-    assert code == 0
-    assert found == outcome(whole.root)
+        before = (root / "journal.jsonl").read_bytes()
+        code, driver = drive(options, folder / "again.txt")
+        assert code == 75, driver.said()
+        assert (root / "journal.jsonl").read_bytes().startswith(before)
+        (disk / "ballast").unlink()
+        whole = options_for(folder, folder / "runs", "toy", {"lr": [0.5, 0.05]}, backend="inline")
+        assert_goes_on(options, folder, whole)
+
+
+def test_a_finished_run_is_read_on_a_disk_without_any_space(folder, spec):
+    with small_disk(folder / "small", "1m") as disk:
+        fit_toy(disk / "run", spec)
+        found = outcome(disk / "run")
+        fill(disk)
+        fit_toy(disk / "run", spec)
+        assert outcome(disk / "run") == found
+
+
+def test_a_new_run_on_a_disk_without_any_space_leaves_nothing(folder, spec):
+    with small_disk(folder / "small", "1m") as disk:
+        fill(disk)
+        options = options_for(folder, disk / "runs", "toy", {"lr": [0.5, 0.05]})
+        code, driver = drive(options, folder / "output.txt")
+        assert code == 75, driver.said()
+        assert re.search(NUMBERS, driver.said())
+        assert [path.name for path in disk.iterdir()] == ["ballast"]
 
 
 def test_a_run_whose_checkpoints_cannot_fit_is_refused_at_its_first_state(folder, digits_data):
     with small_disk(folder / "small", "64k") as disk:
-        code, driver = drive(net_options(folder, disk), folder / "output.txt")
+        code, driver = drive(net_options(folder, disk, backend="inline"), folder / "output.txt")
         assert code == 75, driver.said()
         found = re.search(r"need up to (\d+) bytes, but (\d+) are free", driver.said())
         assert found, driver.said()

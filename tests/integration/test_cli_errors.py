@@ -1,4 +1,4 @@
-"""Wrong requests that only the command line can make, and files that are not what they should be."""
+"""Wrong requests on the command line, and files that are not what they should be."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.integration.project import Project, environment, make_project
+import cerebro
+from tests.integration.project import Project, environment, make_project, wait_until
 
 
 @pytest.fixture
@@ -55,6 +57,17 @@ def test_a_wrong_override_is_named(project, command, override, message):
     said = project.refuse(command, "experiment.yaml", override)
     assert said.startswith(f"error: override {override!r}: ")
     assert message in said
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_validation_metric_without_validation_data_is_told_with_its_line(project, command):
+    cerebro.data.from_arrays(
+        project.folder / "data", train={"x": np.zeros((12, 2))}, shards=2, seed=0
+    )
+    said = project.refuse(command, "experiment.yaml")
+    assert said.startswith(
+        "error: experiment.yaml:7: metric 'val_accuracy' needs a validation split"
+    )
 
 
 def test_an_empty_dataset_directory_is_told_with_its_line(project):
@@ -131,10 +144,11 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback(project):
 def test_a_stop_during_start_up_leaves_no_run(project):
     with project.start("run", "experiment.yaml") as process:
         try:
+            wait_until((project.run_directory / "lock").exists)
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode in (75, -signal.SIGTERM)
+    assert process.returncode == 75, errors
     assert "Traceback" not in errors
     assert not (project.folder / "runs").exists()

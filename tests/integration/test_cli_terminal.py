@@ -37,6 +37,7 @@ def rows_of(screen: str) -> list[list[str]]:
 
 def test_a_run_keeps_a_live_table(screen):
     shown = CODES.sub("", screen)
+    assert shown.startswith("starting 2 workers\n")
     assert "run toy: 2 trials x 2 epochs x 3 shards on 2 workers" in shown
     assert re.search(r"trial +epoch +shard +loss +val_accuracy +worker +params", shown)
     assert re.search(r"visits \d+/16 ", shown)
@@ -74,6 +75,14 @@ def test_results_fit_any_width(project, columns):
 def test_the_best_trial_stands_out_unless_no_color_is_set(project):
     assert COLOUR.search(project.terminal("results", "runs/toy")[1])
     assert not COLOUR.search(project.terminal("results", "runs/toy", NO_COLOR="1")[1])
+
+
+@pytest.mark.usefixtures("screen")
+def test_a_terminal_that_knows_ascii_alone_is_no_trouble(project):
+    code, screen = project.terminal("results", "runs/toy", PYTHONIOENCODING="ascii")
+    assert code == 0
+    assert screen.isascii()
+    assert "rather long" in screen
 
 
 @pytest.mark.usefixtures("screen")

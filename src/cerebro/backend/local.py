@@ -45,6 +45,7 @@ from cerebro.backend.wire import (
 from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import save as save_checkpoint
+from cerebro.storage.store import explain
 from cerebro.train.visit import VisitCall
 
 _BOOT = (
@@ -195,8 +196,12 @@ class LocalBackend:
     def _log(self, index: int) -> contextlib.AbstractContextManager[BinaryIO | None]:
         if self._log_dir is None:
             return contextlib.nullcontext()
-        Path(self._log_dir).mkdir(parents=True, exist_ok=True)
-        return open(self._log_path(index), "ab")
+        path = self._log_path(index)
+        try:
+            Path(self._log_dir).mkdir(parents=True, exist_ok=True)
+            return open(path, "ab")
+        except OSError as error:
+            raise explain(error, "open", path, needed=1) from error
 
     def _log_path(self, index: int) -> str:
         return os.path.join(self._log_dir or "", f"worker-{index}.log")

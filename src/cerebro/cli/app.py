@@ -14,6 +14,7 @@ code  meaning
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,9 @@ def reported() -> Iterator[None]:
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal or pipe that knows no "…" gets "\u2026" instead of a traceback.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

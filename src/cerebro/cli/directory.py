@@ -41,8 +41,8 @@ def find_driver(store: LocalStore) -> Holder | None:
         return holder
     try:
         began_s = psutil.Process(holder.pid).create_time()
-    except psutil.Error:
+        taken_s = datetime.fromisoformat(holder.started).timestamp()
+    except (psutil.Error, ValueError, TypeError):
         return None
     # A later process may have got the number of a dead driver.
-    taken_s = datetime.fromisoformat(holder.started).timestamp()
     return holder if began_s <= taken_s + _CLOCK_S else None

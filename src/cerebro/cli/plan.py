@@ -11,7 +11,7 @@ from cerebro.cli.located import located
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
-from cerebro.experiment import available_cores
+from cerebro.experiment import available_cores, require_split
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import Checkpointing, RunSpec, spec_changes
 from cerebro.search import Sampler, Space, make_sampler
@@ -58,7 +58,8 @@ def show_plan(path: Path, overrides: Sequence[str]) -> None:
     config = load_experiment(path, overrides)
     with located(config, path, overrides):
         dataset = open_dataset(config.data)
-    plan = make_plan(config, dataset)
+        plan = make_plan(config, dataset)
+        require_split(config.metric, plan.val_shards, config.data)
     store = open_store(config.store).child(config.name)
     records = read_journal(store).records if store.exists(layout.JOURNAL) else []
     measured = measure(records, plan.val_shards)

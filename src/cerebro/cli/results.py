@@ -97,7 +97,7 @@ def _without_none(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _write_json(rows: Sequence[Mapping[str, Json]]) -> None:
-    json.dump(rows, sys.stdout, indent=1, ensure_ascii=False)
+    json.dump(rows, sys.stdout, indent=1)
     print()
 
 

@@ -48,6 +48,9 @@ def run_experiment(
     # As late as this: a module of the user's must not hide one of ours.
     sys.path[:0] = dict.fromkeys([os.getcwd(), os.path.dirname(os.path.abspath(path))])
     was_finished = not fresh and _is_finished(experiment.store)
+    if sys.stdout.isatty() and not was_finished and not quiet:
+        # Workers import the task and its framework first: seconds in which nothing would be seen.
+        print(f"starting {experiment.workers} workers")
     try:
         with located(config, path, overrides):
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +15,7 @@ from typing import Self
 
 from cerebro.errors import RunLockedError, StoreError
 from cerebro.storage import layout
-from cerebro.storage.store import Store
+from cerebro.storage.store import Store, explain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class RunLock:
             # Not inherited by the programs a driver starts: they may live longer.
             fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise explain(error, "make", full, needed=1) from error
             raise StoreError(
                 f"cannot open {full}: {error.strerror}. Check that you may write there."
             ) from error
@@ -100,8 +104,10 @@ class RunLock:
             pid=os.getpid(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
+        # Only for people: a full disk must not keep anyone from a finished run.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
 
 
 def read_holder(store: Store, path: str = layout.LOCK) -> Holder | None:

@@ -197,6 +197,9 @@ class LocalStore:
         return self._resolve(path) if path else self.root
 
     def close(self) -> None:
+        # The directory may be moved or removed before the store is used again.
+        for memory in (self._known_dirs, self._synced_dirs, self._appended):
+            memory.clear()
         self._disk.close()
 
     def _resolve(self, path: str) -> str:
@@ -291,15 +294,14 @@ def open_store(url: str | os.PathLike[str]) -> LocalStore:
     return LocalStore(unquote(parts.path))
 
 
-def explain(error: OSError, action: str, path: str, needed: int = 0) -> StoreError:
+def explain(error: OSError, action: str, path: str, needed: int) -> StoreError:
     """What the operating system refused, as an error that says what to do."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
-        need = f"{needed} bytes are needed and " if needed else "Of its bytes "
         explained: StoreError = DiskFullError(
-            f"cannot {action} {path}: {reason}. {need}{_free_bytes(path)} are free. What was "
-            "committed is intact: free some space (or raise the quota or file size limit), then "
-            "run the same command again to resume."
+            f"cannot {action} {path}: {reason}. {needed} bytes are needed and "
+            f"{_free_bytes(path)} are free. What was committed is intact: free some space (or "
+            "raise the quota or file size limit), then run the same command again to resume."
         )
     else:
         explained = StoreError(

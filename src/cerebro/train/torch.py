@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -251,7 +252,10 @@ def _warm_up(device: torch.device) -> None:
     """Make PyTorch load what it loads at a first step (over a second) before the first visit."""
     weight = torch.zeros(1, device=device, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    nn.functional.linear(weight, weight.unsqueeze(0)).sum().backward()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        # On CUDA it may say that the thread of the backward pass had no context: now it has.
+        warnings.simplefilter("ignore", UserWarning)
+        nn.functional.linear(weight, weight.unsqueeze(0)).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 

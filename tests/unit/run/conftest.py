@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments import fast_folder, make_toy_data
+from cerebro.run.spec import RunSpec
+from tests.experiments import fast_folder, fit_toy, make_toy_data, toy_spec
+from tests.unit.run.runs import fit_until
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +18,32 @@ def data() -> Iterator[Path]:
         yield path / "data"
 
 
+@pytest.fixture(scope="session")
+def spec(data: Path) -> RunSpec:
+    """Two trials, two epochs of two visits each."""
+    return toy_spec(data)
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with fast_folder() as path:
         yield path
+
+
+@pytest.fixture
+def root(folder: Path) -> Path:
+    """Where a run may be."""
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(root: Path, spec: RunSpec) -> Path:
+    fit_toy(root, spec)
+    return root
+
+
+@pytest.fixture
+def unfinished(root: Path, spec: RunSpec) -> Path:
+    """A run whose trial 0 has done three of its four visits."""
+    fit_until(root, spec, 3)
+    return root

@@ -16,6 +16,7 @@ from cerebro.storage.checkpoint import save as save_checkpoint
 from cerebro.storage.disk import Disk
 from cerebro.storage.journal import Journal, read
 from cerebro.testing.faults import CountOnly, Fail, FaultyDisk, Rule
+from cerebro.types import Json
 
 
 class Bench:
@@ -54,7 +55,7 @@ class Bench:
 
     def put(self, number: int, *, trial: int = 0) -> Commit:
         """Visit `number` of a trial."""
-        record = {"type": "visit", "number": number}
+        record: dict[str, Json] = {"type": "visit", "number": number}
         commit = Commit([record], trial=trial, visits=number, state=StateRef(number, 1, {}))
         self.committer.put(commit)
         return commit

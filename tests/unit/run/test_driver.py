@@ -27,13 +27,8 @@ from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.types import TrialStatus
 from tests.experiments import fit_toy, outcome, toy_spec
-from tests.unit.run.crash import fit_until, records_of
 from tests.unit.run.frameworks import OnDeviceTask
-
-
-@pytest.fixture(scope="module")
-def spec(data):
-    return toy_spec(data)
+from tests.unit.run.runs import fit_until, records_of
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +37,6 @@ def whole(data, tmp_path_factory):
     root = tmp_path_factory.mktemp("whole") / "run"
     fit_toy(root, toy_spec(data))
     return outcome(root)
-
-
-@pytest.fixture
-def root(folder):
-    return folder / "run"
 
 
 class WatchedBackend(InlineBackend):
@@ -77,8 +67,9 @@ def test_without_validation_there_is_the_training_loss_alone(data, root):
     assert set(Result.open(root).best.metrics) == {"train_loss"}
 
 
-def test_a_first_trial_that_fails_does_not_hide_a_wrong_metric(data, folder, root):
-    spec = toy_spec(data, {"fail": ["raise", None], "lr": 0.1}, metric="val_f1")
+@pytest.mark.parametrize("fails", [["raise", None], [None, "raise"]])
+def test_a_first_trial_that_fails_does_not_hide_a_wrong_metric(data, folder, root, fails):
+    spec = toy_spec(data, {"fail": fails, "lr": 0.1}, metric="val_f1")
     with pytest.raises(UsageError, match="'val_f1'"):
         fit_toy(root, spec)
     assert list(folder.iterdir()) == []
@@ -100,10 +91,9 @@ def test_with_memory_enough_states_never_come_from_the_disk(root, spec, whole):
     assert outcome(root) == whole
 
 
-@pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])
-def test_states_beyond_the_limit_are_reloaded_from_their_checkpoints(root, spec, whole, threaded):
+def test_states_beyond_the_limit_are_reloaded_from_their_checkpoints(root, spec, whole):
     backend = WatchedBackend()
-    fit_toy(root, spec, backend=backend, memory_bytes=0, threaded=threaded)
+    fit_toy(root, spec, backend=backend, memory_bytes=0)
     assert CheckpointRef in backend.sources
     assert outcome(root) == whole
     check(root)

@@ -17,12 +17,7 @@ from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.track.records import WorkerChanged
 from tests.experiments import fit_toy, learnt, outcome, toy_spec
-from tests.unit.run.crash import fit_until, records_of
-
-
-@pytest.fixture(scope="module")
-def spec(data):
-    return toy_spec(data)
+from tests.unit.run.runs import StoppedBackend, fit_until, records_of
 
 
 @pytest.fixture(scope="module")
@@ -31,27 +26,6 @@ def whole(data, tmp_path_factory):
     root = tmp_path_factory.mktemp("whole") / "run"
     fit_toy(root, toy_spec(data))
     return root
-
-
-@pytest.fixture
-def root(folder):
-    return folder / "run"
-
-
-class StoppedBackend(InlineBackend):
-    """A signal arrives when so many records of a kind are durable."""
-
-    def __init__(self, root, count, kind="visit", number=signal.SIGINT):
-        super().__init__()
-        self.stop_at = (root, count, kind, number)
-        self.is_stopped = False
-
-    def events(self):
-        root, count, kind, number = self.stop_at
-        if not self.is_stopped and len(records_of(root, kind)) >= count:
-            self.is_stopped = True
-            os.kill(os.getpid(), number)
-        return super().events()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +42,7 @@ def test_a_signal_ends_the_run_and_the_same_command_resumes_it(
         fit_toy(root, spec, backend=backend, task=task, workers=2, threaded=threaded)
     assert caught.value.exit_code == code
     # Visits in flight were finished and saved.
-    assert 3 <= len(records_of(root, "visit")) == len(log.read_text().splitlines()) <= 6
+    assert 3 <= len(records_of(root, "visit")) == len(log.read_text().splitlines()) < 8
     assert not Result.open(root).is_finished
     check(root)
     fit_toy(root, spec)
@@ -222,6 +196,7 @@ def test_a_worker_that_dies_idle_costs_nothing(data, root, whole):
 
 
 def test_a_worker_that_dies_in_the_first_visit_does_not_hide_a_wrong_metric(data, folder, root):
+    spec = toy_spec(data, {"lr": [0.5]}, metric="val_f1")
     with pytest.raises(UsageError, match="'val_f1'"):
-        fit_toy(root, toy_spec(data, metric="val_f1"), backend=Deadly(1, 1))
+        fit_toy(root, spec, backend=Deadly(1, 1))
     assert list(folder.iterdir()) == []

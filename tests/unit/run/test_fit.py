@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from cerebro.backend import InlineBackend
-from cerebro.errors import ResumeMismatchError, UsageError
+from cerebro.errors import ResumeMismatchError, RunInterrupted, UsageError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.spec import Checkpointing
@@ -20,15 +20,10 @@ from cerebro.testing.toy import ToyTask
 from cerebro.track import records
 from cerebro.types import Mode, TrialStatus
 from tests.experiments import fit_toy, outcome, toy_spec, trial_files
-from tests.unit.run.crash import fit_until, records_of
 from tests.unit.run.frameworks import VersionedTask
+from tests.unit.run.runs import StoppedBackend, fit_until, records_of
 
 LRS = [0.5, 0.05, 0.005]
-
-
-@pytest.fixture
-def root(folder):
-    return folder / "run"
 
 
 class Notes:
@@ -74,11 +69,13 @@ def test_a_finished_trial_has_its_last_checkpoint_and_its_best_on_disk(data, roo
 
 def test_a_run_that_is_not_finished_has_the_last_two_and_the_best(data, root):
     spec = toy_spec(data, {"lr": [2.0]}, epochs=4, mode=Mode.MAX, metric="val_loss")
-    fit_until(root, spec, 7)
-    fit_until(root, spec, 8)
+    with pytest.raises(RunInterrupted):
+        fit_toy(root, spec, backend=StoppedBackend(root, 6))
     losses = [row["val_loss"] for row in Result.open(root).history(0)]
-    best = 2 * (losses.index(max(losses)) + 1)
-    assert set(kept(root, 0)) == {f"v{n:06d}-a0" for n in (best, 7, 8)}
+    best, last = 2 * (losses.index(max(losses)) + 1), len(records_of(root, "visit"))
+    assert 6 <= last < 8
+    assert set(kept(root, 0)) == {f"v{n:06d}-a0" for n in (best, last - 1, last)}
+    check(root)
 
 
 @pytest.mark.parametrize("top", [1, 2, 3, 10])
@@ -91,10 +88,11 @@ def test_keep_top_leaves_the_checkpoints_of_the_best_trials(data, root, top):
 
 
 def test_keep_top_counts_failed_trials_last(data, root):
-    fit_toy(
-        root, toy_spec(data, {"fail": [{"kind": "raise", "step": 1}, None], "lr": 0.5}), keep_top=1
-    )
-    assert (kept(root, 0), kept(root, 1)) == ([], ["v000004-a0"])
+    spec = toy_spec(data, {"fail": [{"kind": "raise", "epoch": 1}, None], "lr": 0.5})
+    fit_toy(root, spec, keep_top=1)
+    assert len(Result.open(root).history(0)) == 1
+    assert kept(root, 0) == []
+    assert "v000004-a0" in kept(root, 1)
 
 
 def test_dropped_checkpoints_are_in_the_journal_before_they_are_gone(data, root):

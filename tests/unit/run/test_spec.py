@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from dataclasses import replace
@@ -19,11 +20,6 @@ from cerebro.run.spec import (
 from cerebro.storage import LocalStore
 from cerebro.types import Mode
 from tests.experiments import toy_spec
-
-
-@pytest.fixture
-def spec(data):
-    return toy_spec(data)
 
 
 @pytest.fixture
@@ -81,6 +77,17 @@ def test_a_format_of_another_version_is_refused(store, written, monkeypatch):
         patch.setattr("cerebro.run.spec.FORMAT", 2)
         written.write(store)
     with pytest.raises(RunCorruptError, match="must have format 1, but has 2: another version"):
+        read_document(store)
+
+
+@pytest.mark.parametrize("change", [{"colour": "red"}, {"task": None}])
+def test_a_document_with_other_fields_is_refused_whatever_its_digest(store, written, change):
+    body = {**json.loads(store.read("run.json")), **change}
+    body = {key: value for key, value in body.items() if key != "digest" and value is not None}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    body["digest"] = hashlib.sha256(text.encode()).hexdigest()
+    store.write("run.json", json.dumps(body).encode())
+    with pytest.raises(RunCorruptError, match=r"must have the fields .*: it is another file"):
         read_document(store)
 
 

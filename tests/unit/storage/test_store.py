@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import threading
 
 import pytest
@@ -311,3 +312,12 @@ def test_other_urls_are_refused_without_repeating_credentials(url):
 def test_the_refusal_of_a_remote_store_names_its_scheme():
     with pytest.raises(UsageError, match=r"s3://.*Remote stores are not there yet"):
         open_store("s3://bucket")
+
+
+def test_a_closed_store_may_be_moved_away_and_used_again(tmp_path):
+    store = LocalStore(tmp_path / "run")
+    for _ in range(2):
+        store.write("trials/t0000/params.json", b"{}")
+        store.append("journal.jsonl", b"x")
+        store.close()
+        shutil.rmtree(tmp_path / "run")
