@@ -140,6 +140,23 @@ def test_a_file_cut_short_is_never_used(home, damaged, kind, seed):
     assert refused == (0 if kind == "run/journal.jsonl" or KINDS[kind] is None else CUTS)
 
 
+@kinds
+def test_a_file_that_is_gone_is_missed(home, damaged, kind):
+    for file in files_of(damaged, kind):
+        file.unlink()
+        is_refused = assert_never_silent(home, damaged, kind, file, f"{file} removed")
+        # A run without a journal is one that was killed as it began.
+        assert is_refused == (kind != "run/journal.jsonl" and KINDS[kind] is not None)
+        copy_run(home / "run", damaged / "run")
+
+
+def test_a_run_whose_document_is_gone_can_be_started_afresh(home, damaged):
+    (damaged / "run" / "run.json").unlink()
+    resume(damaged, fresh=True)
+    assert outcome(damaged / "run") == outcome(home / "whole")
+    assert (damaged / "run.1" / "journal.jsonl").exists()
+
+
 def all_files(damaged):
     return [file for kind in KINDS for file in files_of(damaged, kind)]
 
@@ -225,7 +242,7 @@ def test_a_checkpoint_damaged_under_a_running_driver_is_not_used(home, damaged):
             fit_toy(root, spec)
             check(root)
         assert disk.has_fired
-        with contextlib.suppress(RunCorruptError):
+        with contextlib.suppress(RunCorruptError, JournalCorruptError):
             assert outcome(root) == outcome(home / "whole")
     assert noticed > 5
 

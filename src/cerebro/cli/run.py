@@ -50,7 +50,8 @@ def run_experiment(
     was_finished = not fresh and _is_finished(experiment.store)
     if sys.stdout.isatty() and not was_finished and not quiet:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
-        print(f"starting {experiment.workers} workers")
+        count = experiment.workers
+        print(f"starting {count} worker{'s' if count > 1 else ''}")
     try:
         with located(config, path, overrides):
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)

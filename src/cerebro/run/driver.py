@@ -97,7 +97,9 @@ class Driver:
         #: Visits in flight are not waited for any more.
         self._is_abandoned = False
         self._timer: threading.Timer | None = None
-        self._has_probed = any(trial.visits for trial in run.history.trials.values())
+        self._has_probed = any(
+            spec.metric in epoch.metrics for t in run.history.trials.values() for epoch in t.epochs
+        )
         self._has_checked_space = False
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
@@ -126,8 +128,7 @@ class Driver:
                     self._committer.close()
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
-        has_begun = self._committer is not None
-        if self._stopping is not None and not (has_begun and self._planner.finished):
+        if self._stopping is not None and not (self._committer and self._planner.finished):
             raise interrupted(
                 self._stopping, "stopped; what was trained is saved, the same command resumes it."
             )

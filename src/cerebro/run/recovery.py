@@ -8,7 +8,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cerebro.errors import CheckpointCorruptError, ResumeMismatchError, StoreError, UsageError
+from cerebro.errors import (
+    CheckpointCorruptError,
+    ResumeMismatchError,
+    RunCorruptError,
+    StoreError,
+    UsageError,
+)
 from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
 from cerebro.storage import Store, checkpoint, layout
@@ -64,11 +70,11 @@ class OpenRun:
 @contextlib.contextmanager
 def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterator[OpenRun]:
     """Open or create the run in `store`; a new directory goes again if its run cannot begin."""
-    archived = _archive(store) if fresh and store.exists(layout.RUN) else None
+    archived = _archive(store) if fresh and _has_begun(store) else None
     missing = _missing_directories(store.local_path())
     # Only under the lock is what was made here ours to remove: another driver may be as new.
     with RunLock(store):
-        is_new = not store.exists(layout.RUN)
+        is_new = not _has_begun(store)
         try:
             yield _open(store, spec, force=force)
         except BaseException as error:
@@ -79,12 +85,20 @@ def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterat
             store.close()
 
 
+def _has_begun(store: Store) -> bool:
+    """Whether there is a run; its run.json comes before its journal's records, and goes after."""
+    if store.exists(layout.RUN):
+        return True
+    return store.exists(layout.JOURNAL) and store.size(layout.JOURNAL) > 0
+
+
 def _undo(store: Store, missing: list[str], archived: str | None) -> None:
     """A run that cannot begin leaves everything as it was."""
+    with contextlib.suppress(StoreError):
+        store.remove(layout.JOURNAL)
+        store.remove(layout.RUN)
     if not missing:
         # The directory was there before, and may hold what is not ours.
-        store.remove(layout.RUN)
-        store.remove(layout.JOURNAL)
         return
     shutil.rmtree(missing[0], ignore_errors=True)
     for directory in missing[1:]:
@@ -97,10 +111,13 @@ def _undo(store: Store, missing: list[str], archived: str | None) -> None:
 def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
     checkpoint.sweep(store)
     document = read_document(store)
-    if document is None and store.exists(layout.JOURNAL):
-        # Killed before run.json was there: nothing was trained yet.
-        store.remove(layout.JOURNAL)
     if document is None:
+        if _has_begun(store):
+            raise RunCorruptError(
+                f"{store.local_path(layout.RUN)} is missing, but there is a {layout.JOURNAL} "
+                "beside it. Restore it from a copy, or start the run afresh."
+            )
+        store.remove(layout.JOURNAL)
         return OpenRun(store, None, RunHistory(spec.train_shards, spec.metric, spec.mode), None)
     changes = spec_changes(document.spec, spec)
     if not force or "train_shards" in changes:

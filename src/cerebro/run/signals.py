@@ -26,6 +26,7 @@ def interrupted(number: int, message: str) -> RunInterrupted:
 def stop_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
     """Call `stop` with the first signal's number; raise RunInterrupted at the second.
 
+    Later ones are ignored: they must not cut short the end of the workers.
     Only the main thread may handle signals: elsewhere nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -35,9 +36,10 @@ def stop_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         seen.append(number)
-        if len(seen) > 1:
+        if len(seen) == 1:
+            stop(number)
+        elif len(seen) == 2:
             raise interrupted(number, "stopped at once; the same command resumes the run.")
-        stop(number)
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:

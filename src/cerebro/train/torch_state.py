@@ -36,7 +36,8 @@ def view_of(layout: Layout, buffer: memoryview, entry: Entry) -> Tensor:
     if entry.nbytes == 0:
         return torch.empty(entry.shape, dtype=dtype)
     count, offset = entry.nbytes // dtype.itemsize, layout.data_start + entry.offset
-    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).view(entry.shape)
+    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+    return flat if len(entry.shape) == 1 else flat.view(entry.shape)
 
 
 class Components:

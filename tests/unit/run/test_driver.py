@@ -75,6 +75,14 @@ def test_a_first_trial_that_fails_does_not_hide_a_wrong_metric(data, folder, roo
     assert list(folder.iterdir()) == []
 
 
+def test_a_metric_that_is_forced_on_a_run_must_exist_too(data, root, spec):
+    fit_until(root, spec, 3)
+    before = records_of(root, "visit")
+    with pytest.raises(UsageError, match="'val_f1'"):
+        fit_toy(root, toy_spec(data, metric="val_f1"), force=True)
+    assert records_of(root, "visit") == before
+
+
 def test_a_param_that_the_task_lacks_refuses_the_run(data, folder, root):
     with pytest.raises(UsageError, match=r"asks for params\['lr'\], but the trial has: rate"):
         fit_toy(root, toy_spec(data, {"rate": [0.1, 0.2]}))

@@ -37,6 +37,17 @@ def test_the_second_signal_stops_at_once(second, code):
     assert caught.value.exit_code == code
 
 
+def test_a_third_signal_does_not_disturb_the_end():
+    asked: list[int] = []
+    with stop_on_signals(asked.append):
+        send(signal.SIGINT)
+        with pytest.raises(RunInterrupted):
+            send(signal.SIGINT)
+        for number in SIGNALS:
+            send(number)
+    assert asked == [signal.SIGINT]
+
+
 def test_handlers_are_put_back_however_it_ends():
     before = [signal.getsignal(number) for number in SIGNALS]
     with stop_on_signals(lambda number: None):
