@@ -1,10 +1,11 @@
-"""R8: a full disk harms nothing that was committed; with space again the same command goes on."""
+"""R8, R17: a full disk harms nothing committed; with space again the same command goes on."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import itertools
+import logging
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from cerebro.storage.disk import Disk
 from cerebro.storage.store import is_temp
 from cerebro.testing.faults import WRITES, CountOnly, Fail, FaultyDisk
 from cerebro.testing.history import check
+from cerebro.track.files import FileTracker
+from cerebro.track.tensorboard import TensorBoardTracker
 from tests.experiments import (
     copy_run,
     fit_toy,
@@ -252,6 +255,23 @@ def test_a_finished_run_is_read_on_a_disk_without_any_space(folder, spec):
         fill(disk)
         fit_toy(disk / "run", spec)
         assert outcome(disk / "run") == found
+
+
+def test_trackers_whose_disk_is_full_cost_one_warning_each(folder, spec, caplog):
+    """R17: the run itself is on another disk."""
+    fit_toy(folder / "without", spec)
+    with small_disk(folder / "small", "1m") as disk:
+        fill(disk)
+        trackers = [FileTracker(disk / "run"), TensorBoardTracker(disk / "run")]
+        with caplog.at_level(logging.WARNING, logger="cerebro"):
+            fit_toy(folder / "run", spec, trackers=trackers)
+    assert sorted(message.split()[1] for message in caplog.messages) == [
+        "FileTracker",
+        "TensorBoardTracker",
+    ]
+    assert all("No space left" in message for message in caplog.messages)
+    assert outcome(folder / "run") == outcome(folder / "without")
+    check(folder / "run")
 
 
 def test_a_new_run_on_a_disk_without_any_space_leaves_nothing(folder, spec):

@@ -1,4 +1,7 @@
-"""R1: killed before, after or in the middle of any operation on the disk, a run resumes exactly."""
+"""R1, R2: killed before, after or amid any operation on the disk, a run resumes exactly.
+
+And what its journal called durable is not trained again.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ import signal
 import pytest
 
 from cerebro.run.spec import Checkpointing
+from cerebro.storage import LocalStore
 from cerebro.storage.disk import Disk
+from cerebro.storage.journal import read
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
+from cerebro.testing.toy import ToyTask
 from tests.experiments import copy_run, fit_toy, in_child, make_toy_data, outcome, toy_spec
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -43,6 +49,25 @@ def run_until_killed(root, spec, rule, **settings):
     return None
 
 
+def durable_visits(root):
+    """(trial, epoch, step) of the visits up to each trial's last checkpoint in the journal."""
+    if not (root / "journal.jsonl").exists():
+        return set()
+    records = [r for r in read(LocalStore(root)).records if r["type"] == "visit"]
+    saved = {r["trial"]: (r["epoch"], r["step"]) for r in records if r.get("checkpoint")}
+    visits = {(r["trial"], r["epoch"], r["step"]) for r in records}
+    return {visit for visit in visits if visit[1:] <= saved.get(visit[0], (-1, -1))}
+
+
+def started_visits(log):
+    """(trial, epoch, step) of what was trained; the log goes."""
+    if not log.exists():
+        return set()
+    lines = log.read_text().splitlines()
+    log.unlink()
+    return {tuple(map(int, line.split()[:3])) for line in lines}
+
+
 def assert_exact_after_every_kill(folder, spec, kill, **settings):
     """SQLite's loop: n = 1, 2, 3 ... until a run has fewer operations. The number of kills."""
     fit_toy(folder / "whole", spec, **settings)
@@ -56,9 +81,12 @@ def assert_exact_after_every_kill(folder, spec, kill, **settings):
         # An operation that fails has no "after": a look at a file that is not there.
         kills += operations is None
         check(root, is_settled=False)
-        fit_toy(root, spec, **settings)
+        durable = durable_visits(root)
+        log = root.with_suffix(".visits")
+        fit_toy(root, spec, task=ToyTask(log=str(log)), **settings)
         assert outcome(root) == expected, f"another result after {kill(n)}"
         check(root)
+        assert not durable & started_visits(log), f"a durable visit again after {kill(n)}"
         shutil.rmtree(root)
     raise AssertionError("unreachable")
 

@@ -14,6 +14,8 @@ from cerebro.backend import LocalBackend
 from cerebro.data import digits, from_arrays
 from cerebro.errors import UsageError, WorkerError
 from cerebro.testing.history import check
+from cerebro.track.files import FileTracker
+from cerebro.track.tensorboard import TensorBoardTracker
 from cerebro.track.tracker import CLOSE_TIMEOUT_S
 from cerebro.types import TrialStatus
 from tests.experiments import fit_toy, learnt, make_toy_data, outcome, toy_spec, trial_files
@@ -248,3 +250,14 @@ def test_a_tracker_that_blocks_delays_the_end_by_five_seconds_at_most(folder, da
     assert outcome(folder / "run") == outcome(folder / "without")
     assert took_s < CLOSE_TIMEOUT_S + 3.0
     assert "BlockingTracker was still busy" in caplog.text
+
+
+@pytest.mark.parametrize("tracker", [FileTracker, TensorBoardTracker])
+def test_a_tracker_that_cannot_write_is_dropped_with_one_warning(folder, data, tracker, caplog):
+    (folder / "file").write_text("not a directory")
+    with caplog.at_level(logging.WARNING, logger="cerebro"):
+        fit_toy(folder / "run", toy_spec(data), trackers=[tracker(folder / "file")])
+    fit_toy(folder / "without", toy_spec(data))
+    assert outcome(folder / "run") == outcome(folder / "without")
+    assert len(caplog.messages) == 1
+    assert f"{tracker.__name__} failed and was dropped" in caplog.messages[0]

@@ -14,7 +14,7 @@ ALL = [
     for _, found in inspect.getmembers(errors, inspect.isclass)
     if issubclass(found, CerebroError)
 ]
-LEAVES = {
+EXIT_CODES = {
     "CerebroError": 1,
     "UsageError": 2,
     "ConfigError": 2,
@@ -37,7 +37,7 @@ LEAVES = {
 
 
 def test_exit_codes_are_those_that_scripts_rely_on():
-    assert {error.__name__: error.exit_code for error in ALL} == LEAVES
+    assert {error.__name__: error.exit_code for error in ALL} == EXIT_CODES
 
 
 @pytest.mark.parametrize("error", ALL)

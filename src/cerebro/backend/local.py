@@ -306,13 +306,22 @@ def _reap(worker: _Worker) -> int:
         worker.connection.close()
     with contextlib.suppress(OSError):
         os.close(worker.lifeline)
-    try:
-        code = worker.process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        _kill(worker.process)
-        code = worker.process.wait()
+    _wait_for_end(worker.process)
     _kill(worker.process)
-    return code
+    return worker.process.wait()
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    """Wait a little; where possible without reaping, so that its group's number stays its own."""
+    if sys.platform != "linux":
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S)
+        return
+    fd = os.pidfd_open(process.pid)
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        selector.select(_STOP_S)
+    os.close(fd)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -25,10 +25,10 @@ from cerebro.backend.base import (
 from cerebro.errors import (
     CerebroError,
     CheckpointCorruptError,
-    DiskFullError,
     ShardCorruptError,
     UsageError,
 )
+from cerebro.run.checks import check_metric, check_space
 from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
 from cerebro.run.history import TrialHistory
 from cerebro.run.recovery import OpenRun
@@ -201,7 +201,7 @@ class Driver:
         trial = call.trials[0]
         live = self._trials[trial]
         if call.probe:
-            self._check_metric(event.report.metric_names)
+            check_metric(self._spec, event.report.metric_names)
         live.add(event)
         if event.state is not None:
             self._states.replace(trial, event.state)
@@ -291,7 +291,10 @@ class Driver:
                 ref = CheckpointRef.from_json(commit.records[-1]["checkpoint"])
                 self._states.saved(commit.trial, commit.state, ref)
                 self._states.drop(commit.state)
-            instructions = self._planner.handle(mop.Durable(commit.trial, commit.visits))
+            live = self._trials[commit.trial]
+            live.is_saving = False
+            visits = commit.visits + len(live.waiting)
+            instructions = self._planner.handle(mop.Durable(commit.trial, visits))
             self._submit(instructions, after_save=True)
             self._conclude(instructions)
 
@@ -351,11 +354,15 @@ class Driver:
         if mode is Checkpointing.OFF or not is_due:
             self._states.drop(state)
             if mode is Checkpointing.EPOCH:
-                self._act(self._planner.handle(mop.Durable(trial, call.visits)))
+                # Nothing to wait for but the checkpoint of the epoch before, if it is not there.
+                if not live.is_saving:
+                    self._act(self._planner.handle(mop.Durable(trial, call.visits)))
                 return
-        self._check_space(state.bytes)
         waiting, live.waiting = live.waiting, []
         saved = state if is_due and mode is not Checkpointing.OFF else None
+        if saved is not None:
+            live.is_saving = True
+            self._check_space(state.bytes)
         self._put(
             Commit(waiting, trial=trial, visits=call.visits, attempt=call.attempt, state=saved)
         )
@@ -375,25 +382,7 @@ class Driver:
         self._put(Commit([self._trials[trial].end_record(status, reason)]))
 
     def _check_space(self, state_bytes: int) -> None:
-        """Refuse, at the first state, a run whose checkpoints cannot fit."""
-        if self._has_checked_space or self._spec.checkpoint is Checkpointing.OFF:
-            return
-        self._has_checked_space = True
-        needed = (
-            3 * state_bytes * sum(not t.status.is_final for t in self._run.history.trials.values())
-        )
-        free = self._run.store.free_bytes()
-        if needed > free:
-            raise DiskFullError(
-                f"checkpoints of this run need up to {needed} bytes, but {free} are free in "
-                f"{self._run.store.url}. Free some space, or use checkpoint='off', then run the "
-                "same command again."
-            )
-
-    def _check_metric(self, names: tuple[str, ...]) -> None:
-        known = ["train_loss", *(f"val_{name}" for name in names if self._spec.val_shards)]
-        if self._spec.metric not in known:
-            raise UsageError(
-                f"the metric must be one that this task gives, but got {self._spec.metric!r}. "
-                f"Known: {', '.join(known)}."
-            )
+        if not self._has_checked_space:
+            self._has_checked_space = True
+            unfinished = sum(not t.status.is_final for t in self._run.history.trials.values())
+            check_space(self._run.store, trials=unfinished, state_bytes=state_bytes)

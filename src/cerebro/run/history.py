@@ -6,7 +6,8 @@ both hold the same history by construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -62,11 +63,6 @@ class TrialHistory:
                 best = index
         return best
 
-    def epoch_sums(self, epoch: int, steps: int) -> list[dict[str, tuple[float, int]]]:
-        """Sums of the durable visits of an epoch, in order."""
-        first = epoch * steps
-        return [self.sums[visit] for visit in range(first, min(first + steps, self.visits))]
-
     def roll_back(self, visits: int) -> None:
         """Forget everything after the first `visits` training visits."""
         self.checkpoints = [ref for ref in self.checkpoints if ref.visits <= visits]
@@ -95,16 +91,17 @@ class RunHistory:
     def replay(
         cls, records: Iterable[Record], *, steps: int, metric: str, mode: Mode
     ) -> RunHistory:
-        """The history that these records make."""
+        """The history that these records make; `metric` and `mode` are those it ends with."""
+        numbered = list(enumerate(records, 1))
         history = cls(steps, metric, mode)
-        for number, record in enumerate(records):
-            try:
+        # Back to what it began with.
+        for number, record in reversed(numbered):
+            if record.get("type") == "forced":
+                with _blaming(number, record):
+                    history._apply_change(str(record["field"]), record["old"])
+        for number, record in numbered:
+            with _blaming(number, record):
                 history.apply(record)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise JournalCorruptError(
-                    f"journal record {number + 1} does not fit the ones before it "
-                    f"({type(error).__name__}: {error}): {str(record)[:200]}"
-                ) from error
         return history
 
     def apply(self, record: Record) -> list[CheckpointRef]:
@@ -120,11 +117,20 @@ class RunHistory:
         elif kind == "done":
             self.is_finished = True
             self.summary = dict(cast("dict[str, Any]", record.get("summary") or {}))
-        elif kind != "forced":
+        elif kind == "forced":
+            self._apply_change(str(record["field"]), record["new"])
+        else:
             trial = self.trials[cast(int, record["trial"])]
             self._apply_trial(str(kind), trial, record)
             return self._retain(trial)
         return []
+
+    def _apply_change(self, field: str, value: Json) -> None:
+        """From now on the best is another; checkpoints of the best until now may go, or be gone."""
+        if field == "metric":
+            self.metric = str(value)
+        elif field == "mode":
+            self.mode = Mode(str(value))
 
     def _apply_trial(self, kind: str, trial: TrialHistory, record: Record) -> None:
         if kind == "visit":
@@ -188,3 +194,14 @@ def ranking(history: RunHistory) -> list[TrialHistory]:
 
 def _better(value: float, than: float, mode: Mode) -> bool:
     return value > than if mode is Mode.MAX else value < than
+
+
+@contextlib.contextmanager
+def _blaming(number: int, record: Record) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JournalCorruptError(
+            f"journal record {number} does not fit the ones before it "
+            f"({type(error).__name__}: {error}): {str(record)[:200]}"
+        ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cerebro.errors import (
@@ -15,7 +15,7 @@ from cerebro.errors import (
     StoreError,
     UsageError,
 )
-from cerebro.run.history import RunHistory, TrialHistory
+from cerebro.run.history import Record, RunHistory, TrialHistory
 from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
 from cerebro.storage import Store, checkpoint, layout
 from cerebro.storage.journal import Journal
@@ -123,9 +123,7 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
     if not force or "train_shards" in changes:
         refuse_changes(changes, store.url)
     journal = Journal.open(store)
-    history = RunHistory.replay(
-        journal.records, steps=spec.train_shards, metric=spec.metric, mode=spec.mode
-    )
+    history = _replay(document, journal.records)
     run = OpenRun(store, journal, history, document)
     if journal.repaired:
         run.notices.append("the last journal record was cut short and has been dropped")
@@ -190,11 +188,15 @@ def load_history(store: Store) -> tuple[RunDocument, RunHistory]:
     document = read_document(store)
     if document is None:
         raise StoreError(f"{store.local_path()} must be a run directory, but has no {layout.RUN}.")
+    records = read_journal(store).records if store.exists(layout.JOURNAL) else []
+    return document, _replay(document, records)
+
+
+def _replay(document: RunDocument, records: Sequence[Record]) -> RunHistory:
     spec = document.spec
-    history = RunHistory.replay(
-        read_journal(store).records if store.exists(layout.JOURNAL) else [],
+    return RunHistory.replay(
+        records,
         steps=int(str(spec["train_shards"])),
         metric=str(spec["metric"]),
         mode=Mode(str(spec["mode"])),
     )
-    return document, history

@@ -23,6 +23,8 @@ class LiveTrial:
     evals: dict[tuple[int, int], Sums] = field(default_factory=dict)
     #: Records of visits that wait for their epoch's checkpoint.
     waiting: list[Record] = field(default_factory=list)
+    #: A checkpoint of it is being written.
+    is_saving: bool = False
     #: In training and evaluation loops, this epoch.
     seconds: float = 0.0
     #: What went wrong last.

@@ -39,7 +39,8 @@ class TrialRow:
 
 
 def ranked(rows: Iterable[TrialRow], mode: Mode) -> list[TrialRow]:
-    """Rows best first: by metric, then trial number; failed ones and those without a value last.
+    """Rows best first: by metric, then trial number; failed ones and those without a value last, by
+    number.
 
     >>> a = TrialRow(trial=0, params={}, metric=0.5)
     >>> b = TrialRow(trial=1, params={}, metric=0.9)
@@ -48,9 +49,10 @@ def ranked(rows: Iterable[TrialRow], mode: Mode) -> list[TrialRow]:
     """
     sign = -1.0 if mode == Mode.MAX else 1.0
 
-    def key(row: TrialRow) -> tuple[bool, bool, float, int]:
-        value = math.inf if row.metric is None else sign * row.metric
-        return not has_rank(row), row.metric is None, value, row.trial
+    def key(row: TrialRow) -> tuple[bool, float, int]:
+        if row.metric is None or not has_rank(row):
+            return True, 0.0, row.trial
+        return False, sign * row.metric, row.trial
 
     return sorted(rows, key=key)
 
