@@ -105,6 +105,13 @@ def test_a_forced_change_is_remembered_for_people_alone():
 # Checkpoints that are kept
 
 
+def test_checkpoints_that_went_under_another_mode_are_not_expected_back():
+    forced = {"type": "forced", "field": "mode", "old": "min", "new": "max"}
+    history = replay([*epochs_of([0.3, 0.2, 0.1]), forced], Mode.MAX)
+    assert history.trials[0].best_epoch("val_loss", history.mode) == 0
+    assert kept(history) == [5, 6]
+
+
 def test_the_last_two_checkpoints_of_a_running_trial_are_kept():
     history = replay([trial_record(), *(visit_record(n) for n in range(2))])
     assert kept(history) == [1, 2]

@@ -54,6 +54,14 @@ def test_a_forced_change_is_recorded_and_refused_no_more(unfinished, spec):
         raise AssertionError("opened")
 
 
+def test_a_forced_mode_does_not_take_trials_back(root, data):
+    spec = toy_spec(data, space={"lr": 0.05}, epochs=5)
+    fit_until(root, spec, 9)
+    with opened(root, replace(spec, mode=Mode.MAX), force=True) as run:
+        assert run.notices == []
+        assert run.history.trials[0].visits == 9
+
+
 def test_a_finished_run_has_nothing_to_force(finished, spec):
     before = contents(finished)
     with (
