@@ -18,8 +18,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.workload import SEED, BareLoop, Weights, build, weights_of
-from cerebro import data as cdata
+from benchmarks.workload import BareLoop, Weights, build, weights_of
 from cerebro.mop.order import shard_at
 
 Params = Mapping[str, Any]
@@ -260,9 +259,7 @@ class _Commands:
         trial, epoch, step = key
         loop, size = self.loop, params["batch_size"]
         shard = shard_at(trial % len(loop.shards), epoch, step, len(loop.shards))
-        order = cdata.permutation(
-            loop.rows[shard], seed=SEED, trial=trial, epoch=epoch, shard=shard
-        )
+        order = loop.order(trial, epoch, shard)
         # Whole batches only: half of each for this process.
         mine = order.reshape(-1, 2, size)[:, self._rank].reshape(-1)
         loop.train_rows(model, optimizer, params, shard, mine)

@@ -103,9 +103,9 @@ class BareLoop:
     def __init__(self, path: str, *, gather: str = "take") -> None:
         dataset = cdata.open_dataset(path)
         count = len(dataset.shards("train"))
-        opened = [dataset.open_shard("train", index) for index in range(count)]
+        self.opened = [dataset.open_shard("train", index) for index in range(count)]
         self.shards = [
-            {name: np.array(shard.columns[name]) for name in ("x", "y")} for shard in opened
+            {name: np.array(shard.columns[name]) for name in ("x", "y")} for shard in self.opened
         ]
         self.tensors = [
             {name: torch.from_numpy(array) for name, array in shard.items()}
@@ -121,10 +121,11 @@ class BareLoop:
         """Train one visit; `key` is (trial, epoch, step)."""
         trial, epoch, step = key
         shard = shard_at(trial % len(self.shards), epoch, step, len(self.shards))
-        order = cdata.permutation(
-            self.rows[shard], seed=SEED, trial=trial, epoch=epoch, shard=shard
-        )
-        self.train_rows(model, optimizer, params, shard, order)
+        self.train_rows(model, optimizer, params, shard, self.order(trial, epoch, shard))
+
+    def order(self, trial: int, epoch: int, shard: int) -> np.ndarray:
+        """The order of a shard's rows, as ours."""
+        return cdata.batch_order(self.opened[shard], seed=SEED, trial=trial, epoch=epoch)
 
     def train_rows(
         self, model: Any, optimizer: Any, params: Mapping[str, Any], shard: int, order: np.ndarray

@@ -50,11 +50,12 @@ class DriverProcess:
         self._seen: set[psutil.Process] = set()
 
     def workers(self) -> list[psutil.Process]:
-        """The live processes it has started; remembered for `survivors`."""
+        """Its live workers; they and what they have started are remembered for `survivors`."""
         found: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self.pid).children(recursive=True)
-        self._seen.update(found)
+            driver = psutil.Process(self.pid)
+            self._seen.update(driver.children(recursive=True))
+            found = driver.children()
         return found
 
     def survivors(self) -> list[psutil.Process]:

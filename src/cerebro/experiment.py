@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import sys
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
-from cerebro.config.resolve import backend_reference, load_reference
-from cerebro.data import open_dataset
+from cerebro.config.resolve import backend_reference, check_run_name, load_reference
+from cerebro.data import Dataset, open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
@@ -82,19 +84,19 @@ class Experiment:
         _check_type("data", data, str, os.PathLike)
         _check_type("store", store, str, os.PathLike)
         _check_type("backend", backend, str)
-        _check_count("threads_per_worker", threads_per_worker)
-        _check_count("workers", workers, optional=True)
-        _check_type("seed", seed, int)
-        if not 0 <= seed < 2**63:
+        if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
+            raise UsageError(f"`seed` must be an integer, but got {show(seed)}.")
+        if not 0 <= operator.index(seed) < 2**63:
             raise UsageError(f"`0 <= seed < 2**63` must hold, but got seed={seed}.")
-        self.name = name
+        self.name = check_run_name(name)
         self.data = open_store(data).local_path()
         self.store = open_store(store).child(name)
         self.backend = load_reference(backend_reference(backend))
         self.backend_name = backend
-        self.threads_per_worker = threads_per_worker
-        self.workers = workers or max(1, available_cores() // threads_per_worker)
-        self.seed = seed
+        self.threads_per_worker = _count("threads_per_worker", threads_per_worker)
+        fitting = max(1, available_cores() // self.threads_per_worker)
+        self.workers = _optional_count("workers", workers) or fitting
+        self.seed = operator.index(seed)
 
     def run_fit(
         self,
@@ -119,14 +121,16 @@ class Experiment:
         Args:
             task: The task, or `module:Class` for workers to import.
             space: Param name -> domain of `cerebro.tune`; a list means choice, a value itself.
+            num_epochs: How often a trial sees every row.
             metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts.
             mode: "max" or "min".
-            search: "grid" or "random" (which needs `num_trials`).
+            search: "grid" or "random".
+            num_trials: How many trials random search draws.
             batch_size: Here or in the space.
             checkpoint: When state becomes durable: "visit", "epoch" or "off" (no resume).
             device: "auto", "cpu", "cuda", or another torch device (untested).
             keep_top: At the end keep the checkpoints of so many best trials; default all.
-            progress: Show progress on the terminal; default where there is one.
+            progress: Show progress on standard error; default where that is a terminal.
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
         """
@@ -138,19 +142,20 @@ class Experiment:
             )
         _check_type("metric", metric, str)
         _check_type("device", device, str)
-        _check_count("num_epochs", num_epochs)
-        _check_count("num_trials", num_trials, optional=True)
-        _check_count("batch_size", batch_size, optional=True)
-        _check_count("keep_top", keep_top, optional=True)
-        parsed = space if isinstance(space, Space) else parse_space(space)
-        spec = self._spec(
+        num_trials = _optional_count("num_trials", num_trials)
+        parsed = parse_space(space)
+        spec = make_spec(
+            open_dataset(self.data),
             parsed,
+            name=self.name,
             search=search,
             num_trials=num_trials,
-            num_epochs=num_epochs,
-            batch_size=batch_size,
+            epochs=_count("num_epochs", num_epochs),
+            batch_size=_optional_count("batch_size", batch_size),
             metric=metric,
             mode=_one_of("mode", mode, Mode),
+            seed=self.seed,
+            threads_per_worker=self.threads_per_worker,
             checkpoint=_one_of("checkpoint", checkpoint, Checkpointing),
         )
         sampler = make_sampler(search, parsed, seed=self.seed, num_trials=num_trials)
@@ -158,7 +163,7 @@ class Experiment:
             task=task,
             workers=self.workers,
             device=device,
-            keep_top=keep_top,
+            keep_top=_optional_count("keep_top", keep_top),
             fresh=fresh,
             force=force,
             threaded=self.backend_name != "inline",
@@ -175,55 +180,51 @@ class Experiment:
         )
         return Result.open(root, task=task if isinstance(task, Task) else None)
 
-    def _spec(
-        self,
-        space: Space,
-        *,
-        search: str,
-        num_trials: int | None,
-        num_epochs: int,
-        batch_size: int | None,
-        metric: str,
-        mode: Mode,
-        checkpoint: Checkpointing,
-    ) -> RunSpec:
-        if ("batch_size" in space) == (batch_size is not None):
-            both = "both" if "batch_size" in space else "neither"
-            raise UsageError(
-                f"batch_size must be given in the space or as an argument, but is in {both}."
-            )
-        dataset = open_dataset(self.data)
-        val_shards = len(dataset.shards(Split.VAL)) if Split.VAL in dataset.splits else 0
-        require_split(metric, val_shards, self.data)
-        return RunSpec(
-            name=self.name,
-            data=self.data,
-            data_digest=dataset.digest,
-            train_shards=len(dataset.shards(Split.TRAIN)),
-            val_shards=val_shards,
-            space=space.to_json(),
-            search=search,
-            num_trials=num_trials,
-            epochs=num_epochs,
-            batch_size=batch_size,
-            metric=metric,
-            mode=mode,
-            seed=self.seed,
-            threads_per_worker=self.threads_per_worker,
-            checkpoint=checkpoint,
+
+def make_spec(
+    dataset: Dataset,
+    space: Space,
+    *,
+    name: str,
+    search: str,
+    num_trials: int | None,
+    epochs: int,
+    batch_size: int | None,
+    metric: str,
+    mode: Mode,
+    seed: int,
+    threads_per_worker: int,
+    checkpoint: Checkpointing,
+) -> RunSpec:
+    """What decides the results of a run; UsageError where its parts do not fit each other."""
+    if ("batch_size" in space) == (batch_size is not None):
+        both = "both" if "batch_size" in space else "neither"
+        raise UsageError(
+            f"batch_size must be given in the space or as an argument, but is in {both}."
         )
-
-
-def require_split(metric: str, val_shards: int, data: str) -> None:
-    """Refuse a validation metric where there is nothing to validate on.
-
-    >>> require_split("train_loss", 0, "data/digits")
-    """
+    val_shards = len(dataset.shards(Split.VAL))
     if metric.startswith("val_") and not val_shards:
         raise UsageError(
-            f"metric {metric!r} needs a validation split, but {data} has none. Prepare it "
+            f"metric {metric!r} needs a validation split, but {dataset.path} has none. Prepare it "
             "with validation= or val=, or rank by train_loss."
         )
+    return RunSpec(
+        name=name,
+        data=dataset.path,
+        data_digest=dataset.digest,
+        train_shards=len(dataset.shards(Split.TRAIN)),
+        val_shards=val_shards,
+        space=space.to_json(),
+        search=search,
+        num_trials=num_trials,
+        epochs=epochs,
+        batch_size=batch_size,
+        metric=metric,
+        mode=mode,
+        seed=seed,
+        threads_per_worker=threads_per_worker,
+        checkpoint=checkpoint,
+    )
 
 
 def available_cores() -> int:
@@ -235,19 +236,25 @@ def available_cores() -> int:
 
 def _trackers(root: str, progress: bool | None) -> list[Tracker]:
     found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root)]
-    if progress or (progress is None and os.isatty(2)):
+    if progress or (progress is None and sys.stderr.isatty()):
         found.append(console_tracker())
     return found
 
 
-def _check_count(name: str, value: int | None, *, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"`{name} >= 1` must hold, but got {name}={show(value)}.")
+def _count(name: str, value: object) -> int:
+    """A plain number of at least 1; NumPy's integers are taken as well."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        count = operator.index(value)
+        if count >= 1:
+            return count
+    raise UsageError(f"`{name} >= 1` must hold, but got {name}={show(value)}.")
 
 
-_KINDS: Mapping[type, str] = {str: "a string", int: "an integer", os.PathLike: "a path"}
+def _optional_count(name: str, value: object) -> int | None:
+    return None if value is None else _count(name, value)
+
+
+_KINDS: Mapping[type, str] = {str: "a string", os.PathLike: "a path"}
 
 
 def _check_type(name: str, value: object, *kinds: type) -> None:

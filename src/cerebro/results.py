@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from cerebro.storage import LocalStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.task import Task
-from cerebro.track.board import TrialRow, has_rank
+from cerebro.track.board import FAILED, TrialRow, leaderboard
 from cerebro.track.plain import format_leaderboard
 from cerebro.train.runner import import_task, make_framework
 from cerebro.train.visit import State
@@ -40,14 +40,18 @@ class TrialResult:
 
 
 class Leaderboard(list[dict[str, Any]]):
-    """Rows from best to worst; `pandas.DataFrame(rows)` takes them as they are."""
+    """Rows from best to worst, as in leaderboard.csv; `pandas.DataFrame(rows)` takes them.
 
-    def __init__(self, rows: list[dict[str, Any]], text: str) -> None:
-        super().__init__(rows)
-        self._text = text
+    Printed, it is a table for people, whose epochs count from 1.
+    """
+
+    def __init__(self, ranked: Sequence[TrialRow], metric: str) -> None:
+        super().__init__(leaderboard(ranked))
+        self.ranked = ranked
+        self.metric = metric
 
     def __str__(self) -> str:
-        return self._text
+        return format_leaderboard(self.ranked, metric=self.metric)
 
     __repr__ = __str__
 
@@ -93,8 +97,16 @@ class Result:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """Efficiency and where the workers' time went; empty until the run is finished."""
+        """Efficiency and where the workers' time went; empty until the run is finished.
+
+        That of a resumed run covers what was done since the last resume.
+        """
         return self._history.summary
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether more than one process worked on the run."""
+        return self._history.drivers > 1
 
     @property
     def trials(self) -> list[TrialResult]:
@@ -106,7 +118,7 @@ class Result:
         """The best trial; an error if none has the metric."""
         ranked = ranking(self._history)
         best = self._result(ranked[0]) if ranked else None
-        if best is None or best.epoch is None or best.status in _UNRANKED:
+        if best is None or best.epoch is None or best.status in FAILED:
             errors = {t.error for t in self._history.trials.values() if t.error}
             raise UsageError(
                 f"no trial of {self.path} has finished an epoch with {self.metric}"
@@ -116,25 +128,10 @@ class Result:
 
     def leaderboard(self) -> Leaderboard:
         """Trials from best to worst; those that failed or have no value come last, unranked."""
-        rows = []
-        board = [self._row(trial) for trial in ranking(self._history)]
-        for rank, row in enumerate(board, start=1):
-            found = self._result(self._history.trials[row.trial])
-            rows.append(
-                {
-                    "rank": rank if has_rank(row) else None,
-                    "trial": found.id,
-                    "status": str(found.status),
-                    **found.metrics,
-                    "epoch": found.epoch,
-                    **{f"params.{name}": value for name, value in found.params.items()},
-                    "error": found.error,
-                }
-            )
-        return Leaderboard(rows, format_leaderboard(board, metric=self.metric))
+        return Leaderboard([self._row(trial) for trial in ranking(self._history)], self.metric)
 
     def history(self, trial: str | int) -> list[dict[str, float]]:
-        """Metrics of each epoch of a trial."""
+        """Metrics of each epoch of a trial; epochs count from 0, as in all files."""
         found = self._find(trial)
         return [{"epoch": n, **epoch.metrics} for n, epoch in enumerate(found.epochs)]
 
@@ -226,7 +223,5 @@ class Result:
             )
         return import_task(name)
 
-
-_UNRANKED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
 
 __all__ = ["Leaderboard", "Mode", "Result", "TrialResult"]

@@ -34,6 +34,14 @@ class Task:
     it small. What it computes must depend on its arguments and on the global random generators of
     Python, NumPy and PyTorch alone: those are seeded before each visit.
 
+    Models are built anew for each visit and given the trial's state. What travels of a model: its
+    parameters, its buffers, tensors that are attributes of its modules once `model` returns, and
+    what `get_extra_state` of a module gives (numbers, text, lists, tuples and dicts). Of the
+    optimizer: its state, settings and groups added with `add_param_group`, if of parameters that
+    the model has from the start. Everything else begins at each visit as `model` made it: a count
+    kept as a Python number, or an attribute that is None first and a tensor later. Make it a buffer
+    (`register_buffer`), or write `get_extra_state` and `set_extra_state`.
+
     >>> class Line(Task):
     ...     def model(self, params):
     ...         from torch import nn
@@ -53,6 +61,8 @@ class Task:
     clip_grad_norm: float | None = None
     #: "bf16" or "fp16" to run model and loss under autocast; params["amp"] wins.
     amp: str | None = None
+    #: Rows in a batch of an evaluation; as many as in the trial's training batches if None.
+    eval_batch_size: int | None = None
     #: When the learning-rate scheduler steps: after each "epoch" or each "batch".
     scheduler_step: str = "epoch"
 
@@ -76,7 +86,10 @@ class Task:
         )
 
     def metrics(self, model: Any, batch: Batch, params: Params) -> dict[str, Any]:
-        """Means over an evaluation batch, by name; weighted by rows over the split."""
+        """Means over an evaluation batch, by name; weighted by rows over the split.
+
+        The name "loss" is taken: the mean of `loss` is always there.
+        """
         return {}
 
     def predict(self, model: Any, batch: Batch, params: Params) -> Any:

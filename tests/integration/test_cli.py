@@ -61,10 +61,24 @@ def interrupt(project: Project, number: signal.Signals) -> tuple[int, str]:
 
 def test_a_run_prints_leaderboard_efficiency_and_where_everything_is(finished_folder):
     folder, output = finished_folder
-    assert output.startswith("run toy: 2 trials x 2 epochs x 3 shards on 2 workers")
-    for text in ("rank  trial  val_accuracy", "efficiency 0.", "report.html", "trace.json"):
+    assert output.startswith("rank  trial  val_accuracy")
+    for text in ("efficiency 0.", "report.html", "trace.json"):
         assert text in output
     assert f"tensorboard --logdir {folder}/runs/toy/tensorboard" in output
+
+
+def test_progress_is_on_standard_error_and_the_result_once_on_standard_output(project):
+    done = project.cerebro("run", "experiment.yaml", "backend=inline")
+    assert done.stderr.startswith("run toy: 2 trials x 2 epochs x 3 shards on 2 workers")
+    assert "run toy" not in done.stdout
+    assert done.stdout.count("rank  trial") == 1
+
+
+def test_a_log_of_both_outputs_has_the_leaderboard_once(project):
+    with open(project.folder / "log", "w") as log:
+        command = [sys.executable, "-m", "cerebro", "run", "experiment.yaml", "backend=inline"]
+        subprocess.run(command, cwd=project.folder, stdout=log, stderr=log, check=True)
+    assert (project.folder / "log").read_text().count("rank  trial") == 1
 
 
 def test_output_in_a_pipe_has_no_control_codes(finished_folder):
@@ -83,7 +97,7 @@ def test_a_finished_run_returns_at_once_and_changes_nothing(finished):
 def test_fresh_starts_a_new_run_and_keeps_the_old_one(finished):
     done = finished.cerebro("run", "experiment.yaml", "--fresh", "epochs=1")
     assert done.returncode == 0, done.stderr
-    assert "run toy: 2 trials x 1 epochs" in done.stdout
+    assert "run toy: 2 trials x 1 epochs" in done.stderr
     assert (finished.folder / "runs" / "toy.1" / "run.json").exists()
 
 
@@ -117,7 +131,8 @@ def test_a_signal_saves_and_the_same_command_resumes(slow, number, code):
     assert "To resume: cerebro run experiment.yaml" in errors
     done = slow.cerebro("run", "experiment.yaml")
     assert done.returncode == 0, done.stderr
-    assert "resuming toy" in done.stdout
+    assert "resuming toy" in done.stderr
+    assert ", since the last resume\n" in done.stdout
 
 
 def test_a_full_disk_exits_with_75_and_the_run_can_go_on(project):
@@ -190,6 +205,7 @@ def test_results_as_csv_have_a_column_a_param(finished):
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["trial"] for row in rows] == ["t0000", "t0001"]
     assert float(rows[0]["params.lr"]) == 0.1
+    assert text == (finished.run_directory / "leaderboard.csv").read_text()
 
 
 @pytest.mark.parametrize("name", ["t0001", "1"])
@@ -203,7 +219,7 @@ def test_results_of_one_trial_in_a_table_have_a_line_an_epoch(finished):
     lines = finished.cerebro("results", "runs/toy", "--trial", "1").stdout.splitlines()
     assert lines[0] == "t0001 finished  lr=0.01"
     assert lines[1].split() == ["epoch", "train_loss", "val_loss", "val_accuracy"]
-    assert [line.split()[0] for line in lines[2:]] == ["0", "1"]
+    assert [line.split()[0] for line in lines[2:]] == ["1", "2"]
 
 
 def test_results_in_a_closed_pipe_end_quietly(finished):
@@ -244,7 +260,9 @@ def test_plan_counts_and_writes_nothing(project):
     assert "visits       56: 42 train + 14 eval" in done.stdout
     assert "… and 2 more" in done.stdout
     assert "checkpoints  42 writes" in done.stdout
-    assert "unknown until a visit has been measured; 28 visits per worker" in done.stdout
+    assert "unknown until a run of this store has trained a visit on this data" in done.stdout
+    assert "; 28 visits per worker" in done.stdout
+    assert "tasks:Toy (not imported" in done.stdout
     assert project.content() == before
 
 
@@ -252,8 +270,17 @@ def test_plan_estimates_from_the_run_of_the_same_name(finished):
     before = finished.content()
     done = finished.cerebro("plan", "experiment.yaml", "epochs=200")
     assert re.search(r"time         (about \d+ s|under 1 s) from the first visit", done.stdout)
+    assert "ms a training visit in the run of this name; " in done.stdout
     assert "a run of this name differs in epochs: `cerebro run` refuses" in done.stdout
     assert finished.content() == before
+
+
+def test_plan_of_a_new_name_estimates_from_another_run_on_the_same_data(finished):
+    (finished.folder / "runs" / "a b").mkdir()
+    done = finished.cerebro("plan", "experiment.yaml", "name=new")
+    assert "ms a training visit in run toy; " in done.stdout
+    done = finished.cerebro("plan", "experiment.yaml", "name=new", "task=tasks:Other")
+    assert "ms a training visit in run toy, which has another task; " in done.stdout
 
 
 def test_plan_tells_that_a_finished_run_returns_at_once(finished):

@@ -14,6 +14,7 @@ from cerebro.search import parse_space
 from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
+from cerebro.track.files import leaderboard_csv
 from tests.experiments import fast_folder, make_toy_data
 
 FIT = {
@@ -122,22 +123,38 @@ def test_checkpoints_may_be_had_or_not(experiment, store, mode, files):
     assert len(list((store / "run").rglob("*.safetensors"))) == files
 
 
+def test_the_leaderboard_of_the_result_is_that_of_the_file(experiment, store):
+    space = {"lr": [0.5, 0.05], "fail": {"choice": [None, {"kind": "raise", "epoch": 1}]}}
+    result = experiment.run_fit(ToyTask(), space, **{**FIT, "num_epochs": 3})
+    written = (store / "run" / layout.LEADERBOARD).read_text()
+    assert leaderboard_csv(result.leaderboard().ranked) == written
+    assert list(result.leaderboard()[0]) == written.splitlines()[0].split(",")
+
+
 def test_keep_top_keeps_the_best(experiment, store):
     result = experiment.run_fit(ToyTask(), SPACE, keep_top=1, **FIT)
     (kept,) = (store / "run").rglob("*.safetensors")
     assert kept.parent.parent.name == result.best.id
 
 
-def test_progress_is_shown_when_asked(experiment, capsys):
+def test_progress_is_shown_on_standard_error_when_asked(experiment, capsys):
     experiment.run_fit(ToyTask(), SPACE, **{**FIT, "progress": True})
     shown = capsys.readouterr()
-    assert "val_loss" in shown.out + shown.err
+    assert "val_loss" in shown.err
+    assert shown.out == ""
 
 
 def test_nothing_is_shown_where_nobody_looks(experiment, capfd):
     experiment.run_fit(ToyTask(), SPACE, **{**FIT, "progress": None})
     shown = capfd.readouterr()
     assert shown.out + shown.err == ""
+
+
+def test_integers_of_numpy_are_integers(make):
+    experiment = make(workers=np.int64(1), threads_per_worker=np.int32(1), seed=np.uint8(3))
+    options = {**FIT, "num_epochs": np.int64(1), "batch_size": np.int16(8), "keep_top": np.int64(1)}
+    result = experiment.run_fit(ToyTask(), {"lr": 0.1}, **options)
+    assert [len(result.history(0)), result.document.spec["seed"]] == [1, 3]
 
 
 def test_there_is_a_worker_for_every_core_unless_told(make):
@@ -161,9 +178,11 @@ def test_paths_may_be_relative_of_home_and_urls(make, data, monkeypatch):
     [
         ({"params": {"train": "s3://x"}}, "prepare the data with cerebro.data.from_arrays"),
         ({"name": 3}, "`name` must be a string, but got 3."),
-        ({"name": ""}, "1 to 100 letters"),
-        ({"name": "../other"}, "'..'"),
-        ({"name": "a b"}, "'a b'"),
+        ({"name": ""}, "a run's name must start with a letter or digit"),
+        ({"name": "../other"}, "a run's name must start with a letter or digit"),
+        ({"name": "a b"}, "but got 'a b'"),
+        ({"name": "_x"}, "a run's name must start with a letter or digit"),
+        ({"name": ".tmp-1-0-x"}, "a run's name must start with a letter or digit"),
         ({"data": None}, "`data` must be a string or a path, but got None."),
         ({"data": ""}, "without NUL"),
         ({"data": "s3://bucket/data"}, "s3://"),

@@ -161,7 +161,7 @@ def test_the_leaderboard_is_rows_of_plain_values(root):
     assert [row["rank"] for row in rows] == [1, 2, 3]
     assert list(rows[0]) == [
         *("rank", "trial", "status", "train_loss", "val_loss", "val_accuracy", "epoch"),
-        *("params.lr", "error"),
+        *("epochs", "params.lr", "error"),
     ]
     assert json.loads(json.dumps(rows)) == rows
 

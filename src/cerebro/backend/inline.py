@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import os
 import queue
-import socket
 from collections import deque
 
 from cerebro.backend.base import (
@@ -18,15 +16,12 @@ from cerebro.backend.base import (
     Setup,
     Source,
     StateRef,
-    WorkerInfo,
 )
 from cerebro.backend.failure import describe_failure
+from cerebro.backend.opening import introduce, load_state, save_state
 from cerebro.errors import RunInterrupted
-from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.storage.checkpoint import load as load_checkpoint
-from cerebro.storage.checkpoint import save as save_checkpoint
-from cerebro.train.runner import VisitRunner, describe_task
+from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State, VisitCall
 
 
@@ -47,18 +42,8 @@ class InlineBackend:
         self._runner = VisitRunner(
             setup.task, setup.data, device=setup.device, threads=setup.threads
         )
-        name, digest = describe_task(self._runner.task)
         for index in range(workers):
-            info = WorkerInfo(
-                worker=index,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                device=self._runner.framework.device,
-                versions=self._runner.framework.versions(),
-                task_name=name,
-                task_digest=digest,
-            )
-            self._events.put(Joined(info))
+            self._events.put(Joined(introduce(index, self._runner)))
 
     def submit(self, worker: int, call: VisitCall, source: Source) -> None:
         self._queue.append((worker, call, source))
@@ -73,15 +58,7 @@ class InlineBackend:
         self._events.put(Posted(payload))
 
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
-        return save_checkpoint(
-            request.store,
-            request.trial,
-            visits=request.visits,
-            attempt=request.attempt,
-            data=self._states[state.key],
-            meta=state.meta,
-            parent=request.parent,
-        )
+        return save_state(self._states[state.key], state, request)
 
     def release(self, state: StateRef) -> None:
         del self._states[state.key]
@@ -112,8 +89,7 @@ class InlineBackend:
             return None
         if isinstance(source, CheckpointRef):
             assert self._setup is not None, "start() comes first"  # noqa: S101
-            found = load_checkpoint(open_store(self._setup.store), source, into=bytearray)
-            return State(memoryview(found.data), found.meta)
+            return load_state(self._setup.store, source)
         return State(self._states[source.key], source.meta)
 
 

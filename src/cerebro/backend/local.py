@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import selectors
-import signal
-import socket
-import subprocess
-import sys
 from collections import deque
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -32,6 +27,9 @@ from cerebro.backend.base import (
     Source,
     StateRef,
 )
+from cerebro.backend.failure import describe_failure
+from cerebro.backend.opening import save_state
+from cerebro.backend.process import WorkerProcess
 from cerebro.backend.wire import (
     CannotStart,
     Hello,
@@ -44,27 +42,22 @@ from cerebro.backend.wire import (
 )
 from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.storage.checkpoint import save as save_checkpoint
 from cerebro.storage.store import explain
 from cerebro.train.visit import VisitCall
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from cerebro.backend.worker import main; main(*map(int, sys.argv[2:]))"
-)
-_STOP_S = 2.0
-#: Deaths in a row before a first visit is done, after which no worker is started any more.
+#: Workers that die in a row before they are ready, after which no other is started.
 _START_ATTEMPTS = 3
+#: Bytes of a worker's output that an error quotes.
+_LAST_WORDS = 2000
+
+logger = logging.getLogger("cerebro.backend")
 
 
 @dataclass(slots=True)
 class _Worker:
     """One process, and the visit it has."""
 
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    #: Our end of a pipe that closes when we die; never written to.
-    lifeline: int
+    process: WorkerProcess
     call: VisitCall | None = None
     #: Slots given to the visit for its result; the last one holds it.
     given: list[Slot] | None = None
@@ -84,6 +77,9 @@ class LocalBackend:
         self._setup = -1
         self._threads = 1
         self._failed_starts = 0
+        #: What the last worker that could not start said, if it could.
+        self._start_failure = ""
+        self._has_joined = False
         self._is_running = False
 
     def start(self, setup: Setup, workers: int) -> None:
@@ -118,7 +114,7 @@ class LocalBackend:
         target.call, target.given = call, given
         # A worker that just died answers with Lost instead.
         with contextlib.suppress(OSError):
-            target.connection.send(RunVisit(call, state, given[0] if given else None))
+            target.process.connection.send(RunVisit(call, state, given[0] if given else None))
 
     def events(self) -> list[Event]:
         while not self._events:
@@ -126,7 +122,10 @@ class LocalBackend:
                 if key.data is None:
                     os.read(self._wake_read, 4096)
                 else:
-                    self._receive(key.data)
+                    index, worker = cast("tuple[int, _Worker]", key.data)
+                    # One that ended may be told of twice.
+                    if self._workers.get(index) is worker:
+                        self._hear(index, worker, has_ended=key.fd == worker.process.ended_fd)
             while self._posted:
                 self._events.append(Posted(self._posted.popleft()))
         found = list(self._events)
@@ -142,15 +141,7 @@ class LocalBackend:
 
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
         view = self._arena.view(self._slots[state.key])[: state.bytes]
-        return save_checkpoint(
-            request.store,
-            request.trial,
-            visits=request.visits,
-            attempt=request.attempt,
-            data=view,
-            meta=state.meta,
-            parent=request.parent,
-        )
+        return save_state(view, state, request)
 
     def release(self, state: StateRef) -> None:
         self._arena.free(self._slots.pop(state.key))
@@ -161,9 +152,12 @@ class LocalBackend:
         self._is_running = False
         for worker in self._workers.values():
             with contextlib.suppress(OSError):
-                worker.connection.send(Stop()) if worker.call is None else _kill(worker.process)
+                if worker.call is None:
+                    worker.process.connection.send(Stop())
+                else:
+                    worker.process.kill()
         for worker in self._workers.values():
-            _reap(worker)
+            worker.process.reap()
         self._workers.clear()
         self._selector.close()
         os.close(self._wake_read)
@@ -172,26 +166,18 @@ class LocalBackend:
         self._arena.close()
 
     def _spawn(self, index: int) -> None:
-        ours, theirs = socket.socketpair()
-        lifeline_read, lifeline_write = os.pipe()
-        passed = [theirs.fileno(), self._arena.fd, self._setup, lifeline_read]
-        paths = json.dumps([os.path.abspath(path) for path in sys.path])
-        arguments = [str(value) for value in (index, *passed, os.getpid())]
         with self._log(index) as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, paths, *arguments],
-                pass_fds=passed,
-                env=_environment(self._threads),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            process = WorkerProcess(
+                index,
+                arena_fd=self._arena.fd,
+                setup_fd=self._setup,
+                threads=self._threads,
+                log=log,
             )
-        theirs.close()
-        os.close(lifeline_read)
-        connection = Connection(ours.detach())
-        self._workers[index] = _Worker(process, connection, lifeline_write)
-        self._selector.register(connection, selectors.EVENT_READ, index)
+        worker = self._workers[index] = _Worker(process)
+        self._selector.register(process.connection, selectors.EVENT_READ, (index, worker))
+        if process.ended_fd is not None:
+            self._selector.register(process.ended_fd, selectors.EVENT_READ, (index, worker))
 
     def _log(self, index: int) -> contextlib.AbstractContextManager[BinaryIO | None]:
         if self._log_dir is None:
@@ -206,23 +192,37 @@ class LocalBackend:
     def _log_path(self, index: int) -> str:
         return os.path.join(self._log_dir or "", f"worker-{index}.log")
 
-    def _receive(self, index: int) -> None:
-        worker = self._workers[index]
+    def _hear(self, index: int, worker: _Worker, *, has_ended: bool) -> None:
+        if not has_ended:
+            self._receive(index, worker)
+            return
+        # What it said before it ended counts.
+        while self._workers.get(index) is worker and worker.process.connection.poll():
+            self._receive(index, worker)
+        if self._workers.get(index) is worker:
+            self._bury(index)
+
+    def _receive(self, index: int, worker: _Worker) -> None:
         try:
-            message = worker.connection.recv()
+            message = worker.process.connection.recv()
         except (EOFError, OSError):
             self._bury(index)
             return
+        except Exception as error:
+            # An answer may hold objects of the task's own that only its worker knows.
+            message = VisitFailed(describe_failure(error))
         if isinstance(message, NeedSlot):
             slot = self._arena.allocate(message.bytes)
             (worker.given if worker.given is not None else []).append(slot)
             with contextlib.suppress(OSError):
-                worker.connection.send(slot)
+                worker.process.connection.send(slot)
         elif isinstance(message, Hello):
-            worker.is_ready = True
+            worker.is_ready = self._has_joined = True
             self._events.append(Joined(message.info))
         elif isinstance(message, CannotStart):
-            raise self._cannot_start(message)
+            if not self._has_joined:
+                raise self._cannot_start(message)
+            self._start_failure = message.failure.message
         else:
             self._answer(index, worker, message)
 
@@ -249,23 +249,32 @@ class LocalBackend:
         return StateRef(key, state.bytes, state.meta)
 
     def _bury(self, index: int) -> None:
-        """A worker's pipe closed: report the loss and start another in its place."""
+        """A worker has ended: report the loss and start another in its place."""
         worker = self._workers.pop(index)
-        self._selector.unregister(worker.connection)
-        code = _reap(worker)
+        self._selector.unregister(worker.process.connection)
+        if worker.process.ended_fd is not None:
+            self._selector.unregister(worker.process.ended_fd)
+        cause = worker.process.reap()
         for slot in worker.given or []:
             self._arena.free(slot)
-        cause = _cause_of(code)
-        if not worker.is_ready:
+        if worker.is_ready:
+            self._events.append(Lost(index, worker.call, cause))
+        else:
             self._failed_starts += 1
             if self._failed_starts >= _START_ATTEMPTS:
-                raise WorkerError(
-                    f"workers must be able to start, but {self._failed_starts} died before they "
-                    f"were ready; the last one {cause}. {self._last_words(index)}"
-                )
-        else:
-            self._events.append(Lost(index, worker.call, cause))
+                self._give_up(index, cause)
+                return
         self._spawn(index)
+
+    def _give_up(self, index: int, cause: str) -> None:
+        """No other worker in this one's place; the run goes on while any is left."""
+        text = (
+            f"workers must be able to start, but {self._failed_starts} died before they were "
+            f"ready; the last one {cause}. {self._start_failure or self._last_words(index)}"
+        )
+        if not any(worker.is_ready for worker in self._workers.values()):
+            raise WorkerError(text)
+        logger.warning("the run goes on with fewer workers: %s", text)
 
     def _cannot_start(self, message: CannotStart) -> Exception:
         failure = message.failure
@@ -279,7 +288,8 @@ class LocalBackend:
         if self._log_dir is None:
             return ""
         with open(self._log_path(index), "rb") as file:
-            tail = file.read()[-2000:].decode(errors="replace")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+            tail = file.read().decode(errors="replace")
         return f"Its output ends with:\n{tail}"
 
 
@@ -292,47 +302,3 @@ def _pickle_setup(setup: Setup) -> bytes:
             f"pickled: {type(error).__name__}: {error}. Open files, locks and the like in model() "
             "instead of keeping them in the task."
         ) from error
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """OpenMP threads that spin for each other across processes cost 10-30x: fix their number."""
-    count = str(threads)
-    return {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-
-
-def _reap(worker: _Worker) -> int:
-    """End a worker's whole process group and collect its exit status."""
-    with contextlib.suppress(OSError):
-        worker.connection.close()
-    with contextlib.suppress(OSError):
-        os.close(worker.lifeline)
-    _wait_for_end(worker.process)
-    _kill(worker.process)
-    return worker.process.wait()
-
-
-def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    """Wait a little; where possible without reaping, so that its group's number stays its own."""
-    if sys.platform != "linux":
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_S)
-        return
-    fd = os.pidfd_open(process.pid)
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        selector.select(_STOP_S)
-    os.close(fd)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _cause_of(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"

@@ -8,14 +8,13 @@ import faulthandler
 import os
 import pickle
 import signal
-import socket
 import sys
-import threading
 from multiprocessing.connection import Connection
 
 from cerebro.backend.arena import Mapping, Slot
-from cerebro.backend.base import Setup, WorkerInfo
+from cerebro.backend.base import Setup
 from cerebro.backend.failure import describe_failure
+from cerebro.backend.opening import introduce, load_state
 from cerebro.backend.wire import (
     CannotStart,
     Hello,
@@ -25,21 +24,22 @@ from cerebro.backend.wire import (
     VisitDone,
     VisitFailed,
 )
-from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.storage.checkpoint import load as load_checkpoint
-from cerebro.train.runner import VisitRunner, describe_task
+from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
 
 _PR_SET_PDEATHSIG = 1
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main(
     index: int, connection_fd: int, arena_fd: int, setup_fd: int, lifeline_fd: int, parent: int
 ) -> None:
     """Serve visits until told to stop, or until the driver is gone."""
+    for fd in (connection_fd, arena_fd, setup_fd, lifeline_fd):
+        os.set_inheritable(fd, False)
     _die_with_parent(lifeline_fd, parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _leave_stopping_to_the_driver(connection_fd)
     faulthandler.enable()
     connection = Connection(connection_fd)
     with contextlib.suppress(EOFError, ConnectionError):
@@ -59,24 +59,11 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))
         return
-    connection.send(Hello(_introduce(index, runner)))
+    connection.send(Hello(introduce(index, runner)))
     while isinstance(message := connection.recv(), RunVisit):
         connection.send(_run(message, runner, setup, connection, mapping))
         sys.stdout.flush()
         sys.stderr.flush()
-
-
-def _introduce(index: int, runner: VisitRunner) -> WorkerInfo:
-    name, digest = describe_task(runner.task)
-    return WorkerInfo(
-        worker=index,
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        device=runner.framework.device,
-        versions=runner.framework.versions(),
-        task_name=name,
-        task_digest=digest,
-    )
 
 
 def _run(
@@ -107,21 +94,37 @@ def _open_source(message: RunVisit, setup: Setup, mapping: Mapping) -> State | N
     if source is None:
         return None
     if isinstance(source, CheckpointRef):
-        found = load_checkpoint(open_store(setup.store), source, into=bytearray)
-        return State(memoryview(found.data), found.meta)
+        return load_state(setup.store, source)
     return State(mapping.view(source.slot)[: source.bytes], source.meta)
 
 
 def _die_with_parent(lifeline_fd: int, parent: int) -> None:
-    """End with the driver, whatever this process is doing when the driver dies."""
+    """End with the driver, whatever this process is doing when the driver dies.
+
+    A process of its own watches: it ends what the task has started, too. It and all of those are
+    in one process group, which the driver ends when the worker has ended before.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+    if os.fork() == 0:
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        os.closerange(3, lifeline_fd)
+        os.closerange(lifeline_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        os.read(lifeline_fd, 1)
+        os.killpg(0, signal.SIGKILL)
+    os.close(lifeline_fd)
 
-    def watch() -> None:
-        with contextlib.suppress(OSError):
-            os.read(lifeline_fd, 1)
-        os._exit(1)
 
-    threading.Thread(target=watch, daemon=True, name="lifeline").start()
+def _leave_stopping_to_the_driver(connection_fd: int) -> None:
+    """Batch systems and terminals signal every process; what the task forks is spared this."""
+
+    def undo() -> None:
+        os.close(connection_fd)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, lambda *_: None) for number in _STOP_SIGNALS}
+    os.register_at_fork(after_in_child=undo)

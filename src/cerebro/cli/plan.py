@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from cerebro.cli.located import located
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
-from cerebro.experiment import available_cores, require_split
+from cerebro.errors import CerebroError
+from cerebro.experiment import available_cores, make_spec
 from cerebro.run.recovery import load_history
-from cerebro.run.spec import Checkpointing, RunSpec, spec_changes
+from cerebro.run.spec import Checkpointing, RunSpec, read_document, spec_changes
 from cerebro.search import Sampler, Space, make_sampler
 from cerebro.storage import Store, layout, open_store
 from cerebro.storage.journal import read as read_journal
@@ -58,22 +60,21 @@ def show_plan(path: Path, overrides: Sequence[str]) -> None:
     config = load_experiment(path, overrides)
     with located(config, path, overrides):
         dataset = open_dataset(config.data)
-        plan = make_plan(config, dataset)
-        require_split(config.metric, plan.val_shards, config.data)
+        spec = _specify(config, dataset)
+    plan = make_plan(config, dataset)
     store = open_store(config.store).child(config.name)
-    records = read_journal(store).records if store.exists(layout.JOURNAL) else []
-    measured = measure(records, plan.val_shards)
+    measured, source = find_measured(config, dataset)
     rows = [
         ("run", f"{config.name}  {store.local_path()}"),
-        ("task", clean(config.task)),
+        ("task", f"{clean(config.task)} (not imported: a plan runs no code of yours)"),
         ("trials", f"{plan.trials} by {config.search} search"),
         *_trials(plan),
         ("visits", _visits(plan)),
         ("data", _data(plan)),
         ("checkpoints", _checkpoints(plan, measured)),
         ("workers", f"{plan.workers} ({config.backend})"),
-        ("time", _time(plan, measured)),
-        *_earlier(plan, dataset, store),
+        ("time", _time(plan, measured, source)),
+        *_earlier(plan, spec, store),
     ]
     print(format_columns(rows))
 
@@ -154,10 +155,34 @@ def _checkpoints(plan: Plan, measured: Measured | None) -> str:
     return f"{plan.checkpoints} writes {size}"
 
 
-def _time(plan: Plan, measured: Measured | None) -> str:
+def find_measured(config: ExperimentConfig, dataset: Dataset) -> tuple[Measured | None, str]:
+    """What visits cost: in the run of this name, or in the likest other one of the store."""
+    store = open_store(config.store)
+    found: list[tuple[bool, bool, str, str]] = []
+    for name in store.list():
+        # Whatever else is in the store is no concern of a plan.
+        with contextlib.suppress(CerebroError):
+            document = read_document(store.child(name))
+            if document is not None and document.spec.get("data_digest") == dataset.digest:
+                alike = (name == config.name, document.task == config.task, document.created)
+                found.append((*alike, name))
+    for is_same, is_same_task, _, name in sorted(found, reverse=True):
+        with contextlib.suppress(CerebroError):
+            records = read_journal(store.child(name)).records
+            measured = measure(records, len(dataset.shards(Split.VAL)))
+            if measured is not None:
+                task = "" if is_same_task else ", which has another task"
+                return measured, "the run of this name" if is_same else f"run {name}{task}"
+    return None, ""
+
+
+def _time(plan: Plan, measured: Measured | None, source: str) -> str:
     share = -(-(plan.train_visits + plan.eval_visits) // plan.workers)
     if measured is None:
-        return f"unknown until a visit has been measured; {share} visits per worker"
+        return (
+            f"unknown until a run of this store has trained a visit on this data: start it, then "
+            f"plan again; {share} visits per worker"
+        )
     if plan.trials <= _LOOKED_UP:
         params = (plan.sampler.ask(number) or {} for number in range(plan.trials))
         seconds = [measured.seconds_of(found) for found in params]
@@ -176,17 +201,17 @@ def _time(plan: Plan, measured: Measured | None) -> str:
     long = "under 1 s" if makespan_s < 1 else f"about {show_seconds(makespan_s)}"
     return (
         f"{long} from the first visit to the last, at "
-        f"{1000 * measured.mean_s:.3g} ms a training visit in the run of this name; "
+        f"{1000 * measured.mean_s:.3g} ms a training visit in {source}; "
         f"{share} visits per worker"
     )
 
 
-def _earlier(plan: Plan, dataset: Dataset, store: Store) -> list[tuple[str, str]]:
+def _earlier(plan: Plan, spec: RunSpec, store: Store) -> list[tuple[str, str]]:
     """What is there already, and what `cerebro run` makes of it."""
     if not store.exists(layout.RUN):
         return []
     document, history = load_history(store)
-    changed = spec_changes(document.spec, _specify(plan, dataset))
+    changed = spec_changes(document.spec, spec)
     if changed:
         text = f"a run of this name differs in {', '.join(changed)}: `cerebro run` refuses"
         return [("earlier", f"{text} without --fresh or --force")]
@@ -197,15 +222,11 @@ def _earlier(plan: Plan, dataset: Dataset, store: Store) -> list[tuple[str, str]
     return [("earlier", f"{text}: `cerebro run` resumes it")]
 
 
-def _specify(plan: Plan, dataset: Dataset) -> RunSpec:
-    config = plan.config
-    return RunSpec(
+def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
+    return make_spec(
+        dataset,
+        Space(config.space),
         name=config.name,
-        data=config.data,
-        data_digest=dataset.digest,
-        train_shards=plan.train_shards,
-        val_shards=plan.val_shards,
-        space=Space(config.space).to_json(),
         search=config.search,
         num_trials=config.num_trials,
         epochs=config.epochs,

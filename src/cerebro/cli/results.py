@@ -13,6 +13,7 @@ from pathlib import Path
 from cerebro.cli.directory import open_directory
 from cerebro.cli.table import format_columns, print_trials
 from cerebro.results import Result, TrialResult
+from cerebro.track.files import leaderboard_csv
 from cerebro.track.text import clean, show, show_params
 from cerebro.types import Json, Metrics
 
@@ -31,7 +32,7 @@ def show_results(path: Path, form: Format) -> None:
     if form is Format.TABLE:
         print_trials(result, limit=len(result.trials))
     elif form is Format.CSV:
-        _write_csv([_without_none(row) for row in result.leaderboard()])
+        sys.stdout.write(leaderboard_csv(result.leaderboard().ranked))
     else:
         trials = {trial.id: trial for trial in result.trials}
         _write_json(
@@ -59,7 +60,9 @@ def show_trial(path: Path, name: str, form: Format) -> None:
     print(f"{trial.id} {trial.status}  {clean(show_params(trial.params))}")
     if epochs:
         names = list(dict.fromkeys(name for epoch in epochs for name in epoch))
-        cells = [[show(epoch.get(name)) for name in names] for epoch in epochs]
+        # People count epochs from 1, files and programs from 0.
+        told = [{**epoch, "epoch": number} for number, epoch in enumerate(epochs, start=1)]
+        cells = [[show(epoch.get(name)) for name in names] for epoch in told]
         print(format_columns([[clean(name, 40) for name in names], *cells]))
     if trial.error:
         print(f"error: {clean(trial.error, 400)}")
@@ -90,10 +93,6 @@ def _metrics(row: Mapping[str, float]) -> Metrics:
 def _finite(metrics: Metrics) -> dict[str, Json]:
     """JSON knows no NaN."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-def _without_none(row: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: "" if value is None else value for name, value in row.items()}
 
 
 def _write_json(rows: Sequence[Mapping[str, Json]]) -> None:

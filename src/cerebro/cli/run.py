@@ -20,11 +20,11 @@ from cerebro.results import Result, TrialResult
 from cerebro.run.recovery import load_history
 from cerebro.search import Space
 from cerebro.storage import Store, layout
+from cerebro.track.board import FAILED
 from cerebro.track.efficiency import Summary
+from cerebro.track.plain import efficiency_line
 from cerebro.track.text import clean, show_params
-from cerebro.types import TrialStatus
 
-_FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
 #: Failed trials told one by one.
 _TOLD = 5
 
@@ -48,10 +48,10 @@ def run_experiment(
     # As late as this: a module of the user's must not hide one of ours.
     sys.path[:0] = dict.fromkeys([os.getcwd(), os.path.dirname(os.path.abspath(path))])
     was_finished = not fresh and _is_finished(experiment.store)
-    if sys.stdout.isatty() and not was_finished and not quiet:
+    if sys.stderr.isatty() and not was_finished and not quiet:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
         count = experiment.workers
-        print(f"starting {count} worker{'s' if count > 1 else ''}")
+        print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
         with located(config, path, overrides):
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
@@ -59,7 +59,7 @@ def run_experiment(
         raise _resumable(error, path, overrides) from error
     if was_finished:
         print(f"run {config.name} is finished already; --fresh starts a new one.")
-    if was_finished or quiet:
+    if was_finished or quiet or not _is_one_output():
         _show_result(result)
     return _conclude(result, strict=strict)
 
@@ -78,6 +78,7 @@ def _fit(
         batch_size=config.batch_size,
         checkpoint=config.checkpoint,
         device=config.device,
+        keep_top=config.keep_top,
         progress=progress,
         fresh=fresh,
         force=force,
@@ -88,16 +89,24 @@ def _is_finished(store: Store) -> bool:
     return store.exists(layout.RUN) and load_history(store)[1].is_finished
 
 
+def _is_one_output() -> bool:
+    """Whether progress, which ends with the result, went where the result goes."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+
+
 def _show_result(result: Result) -> None:
     print_trials(result)
     if result.summary:
-        print(Summary(**result.summary).line())
+        print(efficiency_line(Summary(**result.summary), result.is_resumed))
 
 
 def _conclude(result: Result, *, strict: bool) -> int:
     """Tell of failures and where everything is; gives the exit code."""
     trials = result.trials
-    failed = [trial for trial in trials if trial.status in _FAILED]
+    failed = [trial for trial in trials if trial.status in FAILED]
     _tell_failures(failed, len(trials), result.path)
     for label, name in (
         ("report", layout.REPORT),

@@ -11,12 +11,12 @@ from cerebro.cli.table import format_columns
 from cerebro.run.history import RunHistory, TrialHistory, ranking
 from cerebro.run.recovery import load_history
 from cerebro.storage.lock import Holder
+from cerebro.track.board import FAILED
 from cerebro.track.text import clean, show, show_params
 from cerebro.types import TrialStatus, trial_id
 
 #: Running and failed trials told one by one.
 _TOLD = 20
-_FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
 
 
 def show_status(path: Path) -> None:
@@ -45,7 +45,7 @@ def show_status(path: Path) -> None:
     )
     running = [trial for trial in trials if trial.status is TrialStatus.RUNNING]
     _show_trials(working, [_line(trial, history, epochs) for trial in running])
-    failed = [trial for trial in trials if trial.status in _FAILED]
+    failed = [trial for trial in trials if trial.status in FAILED]
     _show_trials("failed", [_failure(trial) for trial in failed])
 
 
@@ -74,12 +74,12 @@ def _count(trials: Sequence[TrialHistory], working: str) -> str:
 def _best(history: RunHistory) -> str:
     ranked = ranking(history)
     best = ranked[0].best_epoch(history.metric, history.mode) if ranked else None
-    if best is None or ranked[0].status in _FAILED:
+    if best is None or ranked[0].status in FAILED:
         return "none yet"
     value = ranked[0].epochs[best].metrics[history.metric]
     name = trial_id(ranked[0].number)
     params = clean(show_params(ranked[0].params), 120)
-    return f"{name}  {clean(history.metric, 40)} {show(value)} in epoch {best}  [{params}]"
+    return f"{name}  {clean(history.metric, 40)} {show(value)} in epoch {best + 1}  [{params}]"
 
 
 def _line(trial: TrialHistory, history: RunHistory, epochs: int) -> list[str]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from cerebro.results import Result
-from cerebro.track.board import TrialRow
 from cerebro.track.plain import LEADERBOARD_ROWS, format_leaderboard
 from cerebro.track.text import clean
 
@@ -14,7 +13,7 @@ from cerebro.track.text import clean
 def print_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> None:
     """The leaderboard of a run; on a terminal the best trial stands out."""
     metric = clean(result.metric, 40)
-    rows = _rank(result)
+    rows = result.leaderboard().ranked
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -23,22 +22,6 @@ def print_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> None:
         Console().print(render_leaderboard(rows, metric=metric, limit=limit))
     else:
         print(format_leaderboard(rows, metric=metric, limit=limit))
-
-
-def _rank(result: Result) -> list[TrialRow]:
-    order = {row["trial"]: place for place, row in enumerate(result.leaderboard())}
-    return [
-        TrialRow(
-            trial=trial.number,
-            params=trial.params,
-            status=trial.status,
-            metric=trial.metrics.get(result.metric),
-            best_epoch=trial.epoch,
-            metrics=trial.metrics,
-            error=trial.error,
-        )
-        for trial in sorted(result.trials, key=lambda trial: order[trial.id])
-    ]
 
 
 def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:

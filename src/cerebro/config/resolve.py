@@ -16,6 +16,7 @@ from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.search.wording import show, unknown
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,20 @@ class TaskReference:
 
     def __str__(self) -> str:
         return f"{self.module or self.file}:{self.name}"
+
+
+def check_run_name(name: str) -> str:
+    """Give the name back if a run may have it; else UsageError.
+
+    >>> check_run_name("digits-2")
+    'digits-2'
+    """
+    if _RUN_NAME.fullmatch(name):
+        return name
+    raise UsageError(
+        "a run's name must start with a letter or digit and go on with letters, digits, . _ or - "
+        f"(at most 100 in all), but got {show(name)}."
+    )
 
 
 def backend_reference(name: str) -> str:

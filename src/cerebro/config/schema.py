@@ -20,7 +20,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from cerebro.config.overrides import apply_overrides
-from cerebro.config.resolve import backend_reference, resolve_path, task_reference
+from cerebro.config.resolve import (
+    backend_reference,
+    check_run_name,
+    resolve_path,
+    task_reference,
+)
 from cerebro.config.yaml import Document, KeyPath, Place, load_yaml
 from cerebro.errors import ConfigError, UsageError
 from cerebro.search.domain import Domain
@@ -29,7 +34,7 @@ from cerebro.search.space import Space, check_parameter_name, parse_domain
 from cerebro.search.wording import show, unknown
 from cerebro.types import Mode
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\z")]
+Name = Annotated[str, AfterValidator(check_run_name)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -56,8 +61,11 @@ class ExperimentConfig(BaseModel):
     backend: Text = "local"
     #: How many workers; as many as fit the machine where it is left out.
     workers: Count | None = None
+    #: Fixed for a run, because it decides the last bits of sums.
     threads_per_worker: Count = 1
+    #: Decides initial weights, batch orders and random search.
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    #: How often a trial sees every row.
     epochs: Count
     #: Here or in the space, not both.
     batch_size: Count | None = None
@@ -71,6 +79,8 @@ class ExperimentConfig(BaseModel):
     mode: Annotated[Mode, Field(strict=False)]
     #: When a trial's state is made durable; off gives up resume.
     checkpoint: Literal["visit", "epoch", "off"] = "visit"
+    #: At the end keep the checkpoints of so many best trials; all where it is left out.
+    keep_top: Count | None = None
     #: auto, cpu, cuda, or another torch device.
     device: Text = "auto"
     #: Parameters: a list is a choice, {loguniform: [low, high]} a domain, anything else a constant.
@@ -185,8 +195,6 @@ def _describe(detail: ErrorDetails, document: Document) -> _Problem:
 
 
 def _expectation(detail: ErrorDetails) -> str:
-    if detail["type"] == "string_pattern_mismatch":
-        return "must start with a letter or digit and go on with letters, digits, . _ or -"
     if detail["type"] == "string_too_short":
         return "must not be empty"
     words = {"dict_type": "must be a mapping", "int_type": "must be an integer"}

@@ -9,7 +9,7 @@ from cerebro.data.manifest import ShardInfo
 from cerebro.data.order import permutation
 from cerebro.data.samples import digits
 from cerebro.data.schema import Column, Kind
-from cerebro.data.shard import Shard
+from cerebro.data.shard import Shard, batch_order
 from cerebro.data.tables import from_csv, from_parquet
 from cerebro.data.writers import from_arrays, from_torch
 
@@ -24,6 +24,7 @@ __all__ = [
     "ShardInfo",
     "SparseRows",
     "TextColumn",
+    "batch_order",
     "digits",
     "from_arrays",
     "from_csv",

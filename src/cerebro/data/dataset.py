@@ -7,7 +7,7 @@ import os
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
 from cerebro.data.schema import Schema
 from cerebro.data.shard import Shard, map_shard
-from cerebro.errors import DataError, UsageError
+from cerebro.errors import DataError, ShardCorruptError, UsageError
 from cerebro.storage.store import open_store
 from cerebro.types import Split
 
@@ -91,6 +91,8 @@ class Dataset:
         shard = None if verify else self._mapped.pop(info.file, None)
         if shard is None:
             path = os.path.join(self.path, info.file)
+            if not os.path.exists(path):
+                self._refuse_replaced(path)
             shard = map_shard(path, info, self.schema, split=split, number=number, verify=verify)
         if verify:
             self._verified.add(info.file)
@@ -102,6 +104,15 @@ class Dataset:
         for split in self.splits:
             for number in range(len(self.shards(split))):
                 self.open_shard(split, number)
+
+    def _refuse_replaced(self, path: str) -> None:
+        found = open_dataset(self.path).digest
+        if found != self.digest:
+            raise ShardCorruptError(
+                f"a dataset must stay as it is while it is in use, but {self.path} was replaced: "
+                f"{os.path.basename(path)} is gone, and the digest is {found[:12]}… instead of "
+                f"{self.digest[:12]}…. Prepare the old data again, or start a new run on the new."
+            )
 
     def _remember(self, file: str, shard: Shard) -> None:
         self._mapped[file] = shard

@@ -69,9 +69,11 @@ class Table:
 def as_table(columns: Mapping[str, Input], *, split: str) -> Table:
     """Check one split's columns. Dense input is referred to, not copied."""
     if not isinstance(columns, Mapping):
+        is_frame = hasattr(columns, "iloc") and hasattr(columns, "columns")
+        hint = " Pass {c: df[c].to_numpy() for c in df}." if is_frame else ""
         raise DataError(
             f'{split} must be a mapping of column names to data such as {{"x": x, "y": y}}, '
-            f"but got {type(columns).__name__}."
+            f"but got {type(columns).__name__}.{hint}"
         )
     if not columns:
         raise DataError(f"{split} must have at least one column, but has none.")
@@ -132,24 +134,36 @@ def _take(values: Values, rows: Index) -> Values:
 
 def _as_listed(data: Sequence[object], where: str) -> Values:
     """A list of str or bytes as such; anything else as numbers."""
-    for kind, arrow, column in (
-        (str, pa.large_string(), TextColumn),
-        (bytes, pa.large_binary(), BytesColumn),
-    ):
+    for kind in (str, bytes):
         if len(data) and isinstance(data[0], kind):
-            for row, value in enumerate(data):
-                if not isinstance(value, kind):
-                    raise DataError(
-                        f"{where} must be all {kind.__name__}, but row {row} is "
-                        f"{type(value).__name__}."
-                    )
-            return column(_text_to_arrow(data, arrow, where))
-    if len(data) and isinstance(data[0], TensorLike):
-        data = [tensor_to_numpy(item, where) for item in data if isinstance(item, TensorLike)]
+            return _as_text(data, kind, where)
+    # Few types and many items: only where there is something to convert is each looked at.
+    if any(issubclass(kind, str | bytes | TensorLike) for kind in set(map(type, data))):
+        data = [_as_row(item, row, where) for row, item in enumerate(data)]
     try:
         return _as_dense(np.asarray(data), where)
     except ValueError as error:
         raise DataError(f"{where}: all rows must have the same shape: {error}.") from error
+
+
+def _as_row(item: object, row: int, where: str) -> object:
+    # NumPy would make text of the numbers beside it.
+    if isinstance(item, str | bytes):
+        raise DataError(f"{where} must be all numbers, but row {row} is {type(item).__name__}.")
+    return tensor_to_numpy(item, f"{where}, row {row}") if isinstance(item, TensorLike) else item
+
+
+def _as_text(
+    data: Sequence[object], kind: type[str] | type[bytes], where: str
+) -> TextColumn | BytesColumn:
+    for row, value in enumerate(data):
+        if not isinstance(value, kind):
+            raise DataError(
+                f"{where} must be all {kind.__name__}, but row {row} is {type(value).__name__}."
+            )
+    if kind is str:
+        return TextColumn(_text_to_arrow(data, pa.large_string(), where))
+    return BytesColumn(_text_to_arrow(data, pa.large_binary(), where))
 
 
 def _text_to_arrow(data: Iterable[object], kind: pa.DataType, where: str) -> pa.Array:
@@ -172,10 +186,9 @@ def tensor_to_numpy(tensor: TensorLike, where: str) -> Array:
 def _as_dense(array: Array, where: str) -> Values:
     if array.ndim == 0:
         raise DataError(f"{where} must have one entry a row, but is a single value.")
-    if array.dtype.kind == "U":
-        return TextColumn(_text_to_arrow(_flat(array, where).tolist(), pa.large_string(), where))
-    if array.dtype.kind == "S":
-        return BytesColumn(_text_to_arrow(_flat(array, where).tolist(), pa.large_binary(), where))
+    kind = _text_kind(array)
+    if kind is not None:
+        return _as_text(_flat(array, where).tolist(), kind, where)
     if array.dtype.name not in DTYPES:
         hint = "a list of str for text" if array.dtype == object else "another dtype"
         raise DataError(
@@ -185,6 +198,14 @@ def _as_dense(array: Array, where: str) -> Values:
     if len(array) and 0 in array.shape:
         raise DataError(f"{where}: rows must not be empty, but have shape {array.shape[1:]}.")
     return array
+
+
+def _text_kind(array: Array) -> type[str] | type[bytes] | None:
+    # Text of pandas comes as an array of objects, and T is NumPy's StringDType.
+    if array.dtype == object and array.size:
+        first = array.flat[0]
+        return str if isinstance(first, str) else bytes if isinstance(first, bytes) else None
+    return str if array.dtype.kind in "UT" else bytes if array.dtype.kind == "S" else None
 
 
 def _flat(array: Array, where: str) -> Array:

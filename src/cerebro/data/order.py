@@ -17,13 +17,24 @@ class _Purpose(enum.IntEnum):
     ROWS = 2
 
 
-def permutation(rows: int, *, seed: int, trial: int, epoch: int, shard: int) -> Index:
+def permutation(
+    rows: int, *, seed: int, trial: int, epoch: int, shard: int, block: int = 1
+) -> Index:
     """The order in which a trial sees a shard's rows in an epoch.
+
+    With `block` greater than 1 that many neighbours stay together; rows left over come last.
 
     >>> permutation(5, seed=0, trial=1, epoch=2, shard=3)
     array([2, 3, 4, 0, 1])
+    >>> permutation(5, seed=0, trial=1, epoch=2, shard=3, block=2)
+    array([0, 1, 2, 3, 4])
     """
-    return _permutation(rows, (_Purpose.BATCHES, *seed_words(seed), trial, epoch, shard))
+    words = (_Purpose.BATCHES, *seed_words(seed), trial, epoch, shard)
+    if block == 1:
+        return _permutation(rows, words)
+    blocks = _permutation(rows // block, words)
+    whole = (blocks[:, None] * block + np.arange(block)).reshape(-1)
+    return np.concatenate([whole, np.arange(len(whole), rows)])
 
 
 def shuffle(rows: int, *, seed: int, split: str) -> Index:

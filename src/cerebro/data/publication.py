@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Real
+from typing import SupportsIndex
 
 from cerebro.data.arrow import encode
 from cerebro.data.columns import Index, Values
@@ -73,8 +76,7 @@ def split_rows(rows: int, parts: int) -> list[slice]:
 
 
 def _plan(tables: Mapping[Split, Table], cut: Cut) -> _Plan:
-    if type(cut.shards) is not int or cut.shards < 1:
-        raise UsageError(f"`shards >= 1` must hold, but got shards={cut.shards!r}.")
+    cut = _checked(cut)
     train = tables[Split.TRAIN]
     for split, table in tables.items():
         check_same_schema(train.schema, table.schema, split=split)
@@ -103,14 +105,32 @@ def _plan(tables: Mapping[Split, Table], cut: Cut) -> _Plan:
     return plan
 
 
-def _held_out_rows(rows: int, validation: float, *, given: bool) -> int:
-    if given:
-        raise UsageError("give either val= or validation=, not both.")
-    if not 0 < validation < 1:
+def _checked(cut: Cut) -> Cut:
+    """The cut in plain numbers; NumPy's are taken as well."""
+    shards = _as_integer("shards", cut.shards)
+    if shards < 1:
+        raise UsageError(f"`shards >= 1` must hold, but got shards={shards}.")
+    validation = cut.validation
+    if validation is not None and (
+        isinstance(validation, bool) or not isinstance(validation, Real) or not 0 < validation < 1
+    ):
         raise UsageError(
             f"`0 < validation < 1` must hold (a fraction of train), but got "
             f"validation={validation!r}."
         )
+    seed = _as_integer("seed", cut.seed)
+    return Cut(shards=shards, validation=validation, seed=seed)
+
+
+def _as_integer(name: str, value: object) -> int:
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        raise UsageError(f"`{name}` must be an integer, but got {name}={value!r}.")
+    return operator.index(value)
+
+
+def _held_out_rows(rows: int, validation: float, *, given: bool) -> int:
+    if given:
+        raise UsageError("give either val= or validation=, not both.")
     held_out = round(rows * validation)
     if not 0 < held_out < rows:
         raise DataError(

@@ -8,14 +8,21 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from cerebro.data.arrow import decode
-from cerebro.data.columns import Values
+from cerebro.data.columns import Index, Values
 from cerebro.data.manifest import ShardInfo
+from cerebro.data.order import permutation
 from cerebro.data.schema import Schema
 from cerebro.errors import DataError, ShardCorruptError, StoreError
 from cerebro.types import Split
+
+# Orders depend on these: never change them.
+_CACHED_BYTES = 4 << 20
+_BLOCK_BYTES = 16 << 10
+_BLOCK_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,26 @@ class Shard:
 
     def __len__(self) -> int:
         return self.rows
+
+    @property
+    def block(self) -> int:
+        """How many neighbouring rows stay together when rows are drawn in random order.
+
+        One, unless the shard is too large for a processor's cache: there single rows would come
+        from memory at less than half its speed. Rows are in random order already, since they were
+        dealt out to shards, so that a block is as good a sample as so many single rows.
+        """
+        tensors = [values for values in self.columns.values() if isinstance(values, np.ndarray)]
+        size = sum(int(values.nbytes) for values in tensors)
+        if size < _CACHED_BYTES:
+            return 1
+        return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * self.rows // size))
+
+
+def batch_order(shard: Shard, *, seed: int, trial: int, epoch: int) -> Index:
+    """The order in which a trial sees this shard's rows in an epoch."""
+    numbers = {"seed": seed, "trial": trial, "epoch": epoch, "shard": shard.number}
+    return permutation(shard.rows, **numbers, block=shard.block)
 
 
 def map_shard(

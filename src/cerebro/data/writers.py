@@ -12,7 +12,7 @@ from cerebro.data.columns import Array
 from cerebro.data.dataset import Dataset
 from cerebro.data.inputs import Input, Table, TensorLike, as_table, as_values, tensor_to_numpy
 from cerebro.data.publication import Cut, publish
-from cerebro.errors import CerebroError, DataError
+from cerebro.errors import CerebroError, DataError, UsageError
 from cerebro.types import Split
 
 
@@ -36,7 +36,7 @@ def from_arrays(
         path: Directory of the dataset. One that is there already is replaced in one step.
         train: Columns of the training split.
         val: Columns of the validation split; or use `validation`.
-        test: Columns of the test split.
+        test: Columns of the test split; kept for a later version, no run reads it yet.
         shards: Number of training shards; the other splits get shards of about that size.
         validation: Fraction of the training rows to hold out for validation.
         seed: Decides which rows are held out and which shard each row is in.
@@ -88,6 +88,10 @@ def from_torch(
     'int64'
     >>> folder.cleanup()
     """
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
+        raise UsageError(
+            f"columns must be a list of different names, one for each part, but got {columns!r}."
+        )
     given = {Split.TRAIN: dataset, Split.VAL: val, Split.TEST: test}
     tables = {s: _collect(d, tuple(columns), s) for s, d in given.items() if d is not None}
     return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))

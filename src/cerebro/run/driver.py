@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cerebro import mop
 from cerebro.backend.base import (
     Backend,
     Done,
     Failed,
-    Failure,
     FailureKind,
     Joined,
     Lost,
@@ -33,7 +31,7 @@ from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
 from cerebro.run.history import TrialHistory
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
-from cerebro.run.signals import interrupted, stop_on_signals
+from cerebro.run.signals import GraceOver, StopRequested, StopSignals, interrupted
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.trial import LiveTrial
@@ -46,16 +44,6 @@ from cerebro.types import Split, TrialStatus
 #: How long visits in flight may go on after a first Ctrl-C.
 GRACE_S = 30.0
 SWITCH_S = 0.0005
-
-
-@dataclass(frozen=True, slots=True)
-class _StopRequested:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class _GraceOver:
-    pass
 
 
 class Driver:
@@ -112,7 +100,7 @@ class Driver:
     def execute(self, setup: Setup) -> Summary:
         """Run until every trial is finished, stopped or failed."""
         switch_s = sys.getswitchinterval()
-        with stop_on_signals(lambda number: self._backend.post(_StopRequested(number))):
+        with StopSignals(lambda number: self._backend.post(StopRequested(number))) as signals:
             try:
                 # Workers wait for this thread: those beside it must not keep it waiting for 5 ms.
                 sys.setswitchinterval(SWITCH_S)
@@ -121,6 +109,7 @@ class Driver:
                     for event in self._backend.events():
                         self._handlers[type(event)](event)
             finally:
+                signals.ignore()
                 sys.setswitchinterval(switch_s)
                 if self._timer is not None:
                     self._timer.cancel()
@@ -129,9 +118,10 @@ class Driver:
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
         if self._stopping is not None and not (self._committer and self._planner.finished):
-            raise interrupted(
-                self._stopping, "stopped; what was trained is saved, the same command resumes it."
-            )
+            saved = "what was trained is saved, the same command resumes it."
+            trained = self._run.history.has_trained
+            told = f"stopped; {saved}" if trained else "stopped; nothing was trained yet."
+            raise interrupted(self._stopping, told)
         return self._reporter.summary()
 
     def _is_over(self) -> bool:
@@ -196,9 +186,16 @@ class Driver:
             self._end_trial(trial.number, TrialStatus.FINISHED, None)
 
     def _done(self, event: Done) -> None:
-        now, call = self._reporter.now(), event.call
+        live = self._trials[event.call.trials[0]]
+        if live.is_saving and self._is_due(event.call):
+            # At most one visit of a trial is done and not durable: this one is, in a moment.
+            live.held = (event, self._reporter.now())
+        else:
+            self._take(event, self._reporter.now())
+
+    def _take(self, event: Done, now: float) -> None:
+        call, trial = event.call, event.call.trials[0]
         source, started = self._in_flight.pop(event.worker)
-        trial = call.trials[0]
         live = self._trials[trial]
         if call.probe:
             check_metric(self._spec, event.report.metric_names)
@@ -245,17 +242,13 @@ class Driver:
         )
 
     def _lost(self, event: Lost) -> None:
+        for live in self._trials.values():
+            if live.held is not None and live.held[0].worker == event.worker:
+                self._take_held(live)
         if event.call is not None:
             source, _ = self._in_flight.pop(event.worker)
             self._states.drop(source)
-            message = f"worker {event.worker} {event.cause}"
-            self._trials[event.call.trials[0]].failure = Failure(
-                kind=FailureKind.ERROR,
-                message=message,
-                traceback="",
-                signature=message,
-                error="WorkerLost",
-            )
+            self._trials[event.call.trials[0]].lose(f"worker {event.worker} {event.cause}")
             if event.call.probe:
                 self._has_probed = False
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
@@ -268,14 +261,14 @@ class Driver:
                 self._committed(commit)
         elif isinstance(payload, CommitFailed):
             raise payload.error
-        elif isinstance(payload, _StopRequested):
+        elif isinstance(payload, StopRequested):
             self._stopping = payload.number
             self._reporter.stopping(len(self._in_flight))
             self._planner.handle(mop.Drain())
-            self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(_GraceOver()))
+            self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(GraceOver()))
             self._timer.daemon = True
             self._timer.start()
-        elif isinstance(payload, _GraceOver):
+        elif isinstance(payload, GraceOver):
             self._is_abandoned = True
 
     def _committed(self, commit: Commit) -> None:
@@ -297,6 +290,12 @@ class Driver:
             instructions = self._planner.handle(mop.Durable(commit.trial, visits))
             self._submit(instructions, after_save=True)
             self._conclude(instructions)
+            self._take_held(live)
+
+    def _take_held(self, live: LiveTrial) -> None:
+        if live.held is not None:
+            (event, now), live.held = live.held, None
+            self._take(event, now)
 
     # Instructions
 
@@ -349,23 +348,27 @@ class Driver:
         call, trial = event.call, event.call.trials[0]
         live = self._trials[trial]
         live.waiting.append(live.visit_record(event, started, now))
-        mode = self._spec.checkpoint
-        is_due = mode is Checkpointing.VISIT or call.step == call.steps - 1
-        if mode is Checkpointing.OFF or not is_due:
+        saved = state if self._is_due(call) else None
+        if saved is None:
             self._states.drop(state)
-            if mode is Checkpointing.EPOCH:
+            if self._spec.checkpoint is Checkpointing.EPOCH:
                 # Nothing to wait for but the checkpoint of the epoch before, if it is not there.
                 if not live.is_saving:
                     self._act(self._planner.handle(mop.Durable(trial, call.visits)))
                 return
-        waiting, live.waiting = live.waiting, []
-        saved = state if is_due and mode is not Checkpointing.OFF else None
-        if saved is not None:
+        else:
             live.is_saving = True
             self._check_space(state.bytes)
+        waiting, live.waiting = live.waiting, []
         self._put(
             Commit(waiting, trial=trial, visits=call.visits, attempt=call.attempt, state=saved)
         )
+
+    def _is_due(self, call: VisitCall) -> bool:
+        """Whether the state after this visit becomes a checkpoint."""
+        mode, is_last = self._spec.checkpoint, call.step == call.steps - 1
+        is_saved = mode is Checkpointing.VISIT or (mode is Checkpointing.EPOCH and is_last)
+        return is_saved and call.is_training
 
     def _put(self, commit: Commit) -> None:
         if self._committer is None:

@@ -125,6 +125,11 @@ class RunHistory:
             return self._retain(trial)
         return []
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether any visit is durable."""
+        return any(trial.visits for trial in self.trials.values())
+
     def _apply_change(self, field: str, value: Json) -> None:
         """From now on the best is another; checkpoints of the best until now may go, or be gone."""
         if field == "metric":

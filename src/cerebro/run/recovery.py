@@ -75,10 +75,14 @@ def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterat
     # Only under the lock is what was made here ours to remove: another driver may be as new.
     with RunLock(store):
         is_new = not _has_begun(store)
+        run = None
         try:
-            yield _open(store, spec, force=force)
+            run = _open(store, spec, force=force)
+            yield run
         except BaseException as error:
-            if is_new and (isinstance(error, UsageError) or not store.exists(layout.RUN)):
+            is_refused = isinstance(error, UsageError) or not store.exists(layout.RUN)
+            # Nothing that was trained is ever removed.
+            if is_new and is_refused and not (run and run.history.has_trained):
                 _undo(store, missing, archived)
             raise
         finally:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any, Self
 
 from cerebro.errors import RunInterrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 #: State is saved, safe to restart: what batch systems key on.
 _EXIT_SAVED = 75
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Posted to the driver: end once the visits in flight are through."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraceOver:
+    """Posted to the driver: do not wait for them any longer."""
 
 
 def interrupted(number: int, message: str) -> RunInterrupted:
@@ -22,28 +35,34 @@ def interrupted(number: int, message: str) -> RunInterrupted:
     return error
 
 
-@contextlib.contextmanager
-def stop_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `stop` with the first signal's number; raise RunInterrupted at the second.
+class StopSignals:
+    """Calls `stop` with the first signal's number; raises RunInterrupted at the second.
 
-    Later ones are ignored: they must not cut short the end of the workers.
-    Only the main thread may handle signals: elsewhere nothing is changed.
+    Later ones are ignored, and all once `ignore` was called: they must not cut short the end of
+    the workers. Only the main thread may handle signals: elsewhere nothing is changed.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) == 1:
-            stop(number)
-        elif len(seen) == 2:
-            raise interrupted(number, "stopped at once; the same command resumes the run.")
+    def __init__(self, stop: Callable[[int], None]) -> None:
+        self._stop = stop
+        self._seen = 0
+        self._before: dict[signal.Signals, Any] = {}
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def ignore(self) -> None:
+        """From now on."""
+        self._seen = max(self._seen, 2)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._seen += 1
+        if self._seen == 1:
+            self._stop(number)
+        elif self._seen == 2:
+            raise interrupted(number, "stopped at once; the same command resumes the run.")

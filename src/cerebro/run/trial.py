@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cerebro.backend.base import Done, Failure
+from cerebro.backend.base import Done, Failure, FailureKind
 from cerebro.train.visit import Sums
 from cerebro.types import Json, Metrics, Params, TrialStatus
 
@@ -25,6 +25,8 @@ class LiveTrial:
     waiting: list[Record] = field(default_factory=list)
     #: A checkpoint of it is being written.
     is_saving: bool = False
+    #: A visit that is done before the one before it is durable, and when.
+    held: tuple[Done, float] | None = None
     #: In training and evaluation loops, this epoch.
     seconds: float = 0.0
     #: What went wrong last.
@@ -38,6 +40,16 @@ class LiveTrial:
         else:
             self.evals[call.epoch, call.step] = report.sums
         self.seconds += report.compute_s
+
+    def lose(self, message: str) -> None:
+        """Its worker is gone."""
+        self.failure = Failure(
+            kind=FailureKind.ERROR,
+            message=message,
+            traceback="",
+            signature=message,
+            error="WorkerLost",
+        )
 
     def visit_record(self, event: Done, started: float, ended: float) -> Record:
         """The journal record of a training visit."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -22,11 +19,8 @@ class Space(Mapping[str, Domain]):
 
     The order matters: it is the order of a grid.
 
-    >>> space = parse_space({"lr": [0.1, 0.01], "width": [32, 64], "dropout": 0.5})
-    >>> len(list(space.grid()))
-    4
-    >>> next(space.grid())
-    {'lr': 0.1, 'width': 32, 'dropout': 0.5}
+    >>> parse_space({"lr": [0.1, 0.01], "dropout": 0.5}).listed()
+    {'lr': (0.1, 0.01), 'dropout': (0.5,)}
     """
 
     __slots__ = ("_domains",)
@@ -47,30 +41,12 @@ class Space(Mapping[str, Domain]):
         return f"Space({self._domains!r})"
 
     def to_json(self) -> dict[str, Json]:
-        """The space as JSON; `Space.from_json` gives it back."""
+        """The space as JSON; `parse_space` gives it back."""
         return {name: domain.to_json() for name, domain in self._domains.items()}
-
-    @classmethod
-    def from_json(cls, tree: Mapping[str, object]) -> Space:
-        return parse_space(tree)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of names, domains and their order: equal if and only if the search is the same.
-
-        >>> parse_space({"a": [1], "b": 2}).digest == parse_space({"b": 2, "a": [1]}).digest
-        False
-        """
-        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()
 
     def listed(self) -> dict[str, tuple[Json, ...]]:
         """All values of each parameter; UsageError where a domain does not list them."""
         return {name: _values_of(name, domain) for name, domain in self._domains.items()}
-
-    def grid(self) -> Iterator[dict[str, Json]]:
-        """Every combination of the listed values, the last parameter varying fastest."""
-        combinations = itertools.product(*self.listed().values())
-        return (copy.deepcopy(dict(zip(self, values, strict=True))) for values in combinations)
 
 
 def parse_space(space: Mapping[str, object]) -> Space:
@@ -119,6 +95,12 @@ def parse_domain(value: object) -> Domain:
         return value
     if isinstance(value, list):
         return Choice(value)
+    if isinstance(value, tuple | range | set | frozenset) or getattr(value, "ndim", 0) > 0:
+        raise UsageError(
+            f"a choice of values is written as a list, but got {show(value)} of type "
+            f"{type(value).__name__}. Write list(...) around it; a list that is itself the value "
+            "is written {'constant': [...]}."
+        )
     if not isinstance(value, Mapping):
         return Constant(value)  # type: ignore[arg-type]  # the constructor checks it
     if len(value) != 1:

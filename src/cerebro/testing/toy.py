@@ -20,7 +20,7 @@ from typing import ClassVar, NoReturn, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from cerebro.data import BatchBuffers, Shard, permutation
+from cerebro.data import BatchBuffers, Shard, batch_order
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
@@ -212,9 +212,7 @@ class ToyFramework:
         momentum = float(str(params.get("momentum", 0.9)))
         losses: list[float] = []
         sizes: list[int] = []
-        order = permutation(
-            shard.rows, seed=call.seed, trial=call.trials[0], epoch=call.epoch, shard=call.shard
-        )
+        order = batch_order(shard, seed=call.seed, trial=call.trials[0], epoch=call.epoch)
         for number, (x, y) in enumerate(_batches(shard, call.batch_size, order)):
             kept = x * (np.random.random(x.shape) >= noise)
             loss, slope = _loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)

@@ -16,12 +16,15 @@ from cerebro.track.records import (
     VisitStarted,
     WorkerChanged,
 )
-from cerebro.types import Metrics, Mode, Params, TrialStatus
+from cerebro.types import Json, Metrics, Mode, Params, TrialStatus, trial_id
+
+#: How a trial ends that takes no part in the ranking.
+FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
 
 
 @dataclass(slots=True, kw_only=True)
 class TrialRow:
-    """One trial. ``metric`` is its best value over epochs, reached in ``best_epoch``."""
+    """One trial. ``metric`` is its best value, reached with ``metrics`` in ``best_epoch``."""
 
     trial: int
     params: Params
@@ -63,7 +66,30 @@ def has_rank(row: TrialRow) -> bool:
     >>> has_rank(TrialRow(trial=0, params={}, metric=0.5, status=TrialStatus.DIVERGED))
     False
     """
-    return row.metric is not None and row.status not in (TrialStatus.FAILED, TrialStatus.DIVERGED)
+    return row.metric is not None and row.status not in FAILED
+
+
+def leaderboard(rows: Iterable[TrialRow]) -> list[dict[str, Json]]:
+    """What leaderboard.csv and `Result.leaderboard` say about rows already ranked.
+
+    >>> leaderboard([TrialRow(trial=0, params={"lr": 0.1}, metric=0.5, metrics={"val_loss": 0.5})])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [{'rank': 1, 'trial': 't0000', 'status': 'pending', 'val_loss': 0.5, 'epoch': None,
+      'epochs': 0, 'params.lr': 0.1, 'error': None}]
+    """
+    return [
+        {
+            "rank": rank if has_rank(row) else None,
+            "trial": trial_id(row.trial),
+            "status": str(row.status),
+            **row.metrics,
+            "epoch": row.best_epoch,
+            "epochs": row.epochs,
+            **{f"params.{name}": value for name, value in row.params.items()},
+            "error": row.error,
+        }
+        for rank, row in enumerate(rows, start=1)
+    ]
 
 
 def is_better(value: float, than: float | None, mode: Mode) -> bool:
@@ -104,7 +130,6 @@ class Board:
         )
         self.rows: dict[int, TrialRow] = {}
         self.visits_done = 0
-        self.epochs_done = 0
         self.now_s = 0.0
         self._first_s: float | None = None
         self._live_visits = 0
@@ -187,13 +212,11 @@ class Board:
         row = self._row(record.trial)
         row.status = TrialStatus.RUNNING
         row.epochs = record.epoch + 1
-        row.metrics = record.metrics
         row.loss = record.metrics.get("train_loss", row.loss)
-        self.epochs_done += 1
         self._count(row, row.epochs * self._visits_per_epoch)
         value = record.metrics.get(self.run.metric)
         if value is not None and is_better(value, row.metric, self.run.mode):
-            row.metric, row.best_epoch = value, record.epoch
+            row.metric, row.best_epoch, row.metrics = value, record.epoch, record.metrics
 
     def _trial_finished(self, record: TrialFinished) -> None:
         row = self._row(record.trial)

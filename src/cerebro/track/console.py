@@ -17,6 +17,7 @@ from cerebro.track.plain import (
     LEADERBOARD_ROWS,
     LineTracker,
     describe,
+    efficiency_line,
     leaderboard_cells,
     progress_line,
 )
@@ -117,7 +118,7 @@ class TableTracker:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console if console is not None else Console()
+        self._console = console if console is not None else Console(stderr=True)
         self._board = Board()
         self._live: Live | None = None
         self._due_s = 0.0
@@ -131,7 +132,7 @@ class TableTracker:
                 self._stop()
                 metric = self._board.run.metric
                 self._console.print(render_leaderboard(self._board.ranked(), metric=metric))
-                self._say(record.summary.line())
+                self._say(efficiency_line(record.summary, self._board.run.resumed))
             case TrialFinished(replayed=False) if record.error:
                 self._say(f"{trial_id(record.trial)} {record.status}: {clean(record.error)}")
             case WorkerChanged(alive=False):
@@ -144,7 +145,13 @@ class TableTracker:
 
     def _start(self, record: RunStarted) -> None:
         self._say(describe(record))
-        live = Live(console=self._console, auto_refresh=False, transient=True)
+        # What a script prints stays on its standard output where that is no terminal.
+        live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
         live.start()
         # Live hides the cursor; a killed driver could not bring it back.
         self._console.show_cursor(True)
@@ -170,13 +177,15 @@ class TableTracker:
 
 
 def console_tracker(stream: TextIO | None = None) -> TableTracker | LineTracker:
-    """A live table when ``stream`` (default: standard output) is a terminal, else plain lines.
+    """A live table when ``stream`` is a terminal, else plain lines.
+
+    The default is standard error: standard output belongs to what a script prints.
 
     >>> import io
     >>> type(console_tracker(io.StringIO())).__name__
     'LineTracker'
     """
-    target = stream if stream is not None else sys.stdout
+    target = stream if stream is not None else sys.stderr
     console = Console(file=target)
     # A dumb terminal understands no cursor movement; a notebook is no terminal.
     if target.isatty() and console.is_terminal and not console.is_dumb_terminal:

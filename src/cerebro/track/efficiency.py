@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -185,15 +184,3 @@ def _summary(
         wait_s=wait,
         startup_s=startup,
     )
-
-
-def summarise(spans: Iterable[Span], *, workers: int) -> Summary:
-    """The account of visits already in hand, by workers that lived throughout.
-
-    >>> summarise([], workers=2).efficiency
-    0.0
-    """
-    account = Efficiency(workers)
-    for span in spans:
-        account.visit(span)
-    return account.summary()

@@ -1,7 +1,8 @@
 """The plain files of a run: progress.csv, params.json, leaderboard.csv, trace.json, report.html.
 
-All are derived from the records and rebuilt when a run resumes, so they are written without
-syncing; those that are replaced as a whole are replaced atomically.
+All are derived from the records and rebuilt when a run resumes, as far as those tell of earlier
+processes: trace and Gantt picture begin at the resume. So they are written without syncing; those
+that are replaced as a whole are replaced atomically.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cerebro.storage import layout
-from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.board import Board, TrialRow, leaderboard
 from cerebro.track.efficiency import Summary
 from cerebro.track.history import History
 from cerebro.track.records import (
@@ -27,7 +28,7 @@ from cerebro.track.records import (
 )
 from cerebro.track.report import write_report
 from cerebro.track.trace import write_trace
-from cerebro.types import trial_id
+from cerebro.types import Json
 
 LEADERBOARD_INTERVAL_S = 1.0
 
@@ -99,7 +100,7 @@ class FileTracker:
         if added:
             old = _read_rows(path) if columns else []
             columns += added
-            header = ["epoch", "seconds", *(_column(name) for name in columns)]
+            header = ["epoch", "seconds", *columns]
             path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, _csv([header, *(row + [""] * len(added) for row in old)]))
         row = [record.epoch, record.seconds, *(record.metrics.get(name, "") for name in columns)]
@@ -117,13 +118,13 @@ class FileTracker:
         self._due_s = now + max(LEADERBOARD_INTERVAL_S, 50 * cost_s)
 
     def _write_leaderboard(self) -> None:
-        replace(self._root / layout.LEADERBOARD, leaderboard_csv(self._board))
+        replace(self._root / layout.LEADERBOARD, leaderboard_csv(self._board.ranked()))
 
     def _finish(self) -> None:
         self._complete = True
         self._root.mkdir(parents=True, exist_ok=True)
         self._write_leaderboard()
-        write_trace(self._root / layout.TRACE, self._history.timeline, self._board.run.run)
+        write_trace(self._root / layout.TRACE, self._history.timeline, self._board.run)
         write_report(self._root / layout.REPORT, self._board, self._history, self._summary)
 
 
@@ -139,33 +140,27 @@ def replace(path: Path, text: str) -> None:
         raise
 
 
-def leaderboard_csv(board: Board) -> str:
-    """The leaderboard; failed trials come last and have no rank.
+def leaderboard_csv(rows: Sequence[TrialRow]) -> str:
+    """The leaderboard of rows already ranked; failed trials come last and have no rank.
 
-    >>> print(leaderboard_csv(Board()).strip())
-    rank,trial,status,metric,best_epoch,epochs,error
+    >>> print(leaderboard_csv([TrialRow(trial=0, params={"layers": [64, 64]})]).strip())
+    rank,trial,status,epoch,epochs,params.layers,error
+    ,t0000,pending,,0,"[64, 64]",
     """
-    rows = board.ranked()
-    names = list(dict.fromkeys(name for row in rows for name in row.params))
-    metric = board.run.metric or "metric"
-    fixed = ["rank", "trial", "status", metric, "best_epoch", "epochs"]
-    header = [*fixed, *(f"params.{name}" for name in names), "error"]
-    return _csv([header, *(_leaderboard_row(rank, row, names) for rank, row in enumerate(rows, 1))])
+    lines = leaderboard(rows)
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    # Metrics and params that the first trial lacks belong beside the others of their kind.
+    names.sort(key=_place)
+    return _csv([names, *([_cell(line.get(name)) for name in names] for line in lines)])
 
 
-def _leaderboard_row(rank: int, row: TrialRow, names: Sequence[str]) -> list[object]:
-    params = [row.params.get(name, "") for name in names]
-    cells = [json.dumps(v) if isinstance(v, list | dict) else v for v in params]
-    place = rank if has_rank(row) else ""
-    best = "" if row.best_epoch is None else row.best_epoch
-    value = "" if row.metric is None else row.metric
-    status = row.status.value
-    return [place, trial_id(row.trial), status, value, best, row.epochs, *cells, row.error or ""]
+def _place(column: str) -> int:
+    fixed = {"rank": 0, "trial": 1, "status": 2, "epoch": 4, "epochs": 5, "error": 7}
+    return fixed.get(column, 6 if column.startswith("params.") else 3)
 
 
-def _column(metric: str) -> str:
-    # A metric called like a column of ours must not hide it.
-    return f"metrics.{metric}" if metric in ("epoch", "seconds") else metric
+def _cell(value: Json) -> object:
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _read_rows(path: Path) -> list[list[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.efficiency import Summary
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -30,6 +31,8 @@ def leaderboard_cells(
 ) -> tuple[list[str], list[list[str]]]:
     """Header and cells of a leaderboard, one column a param, for rows already ranked.
 
+    People count from 1: so does the epoch of the best value here.
+
     >>> header, cells = leaderboard_cells([TrialRow(trial=0, params={"lr": 0.1})], "val_loss")
     >>> header
     ['rank', 'trial', 'val_loss', 'epoch', 'lr', 'status']
@@ -44,7 +47,7 @@ def leaderboard_cells(
         params = [show(row.params[name]) if name in row.params else "" for name in names]
         status = row.status.value + (f": {clean(row.error, 60)}" if row.error else "")
         place = str(rank) if has_rank(row) else ""
-        best = show(row.best_epoch)
+        best = "-" if row.best_epoch is None else str(row.best_epoch + 1)
         cells.append([place, trial_id(row.trial), show(row.metric), best, *params, status])
     return header, cells
 
@@ -57,7 +60,7 @@ def format_leaderboard(
     >>> row = TrialRow(trial=3, params={"lr": 0.1}, metric=0.97, best_epoch=4)
     >>> print(format_leaderboard([row], metric="val_accuracy"))
     rank  trial  val_accuracy  epoch  lr   status
-    1     t0003  0.97          4      0.1  pending
+    1     t0003  0.97          5      0.1  pending
     """
     header, cells = leaderboard_cells(rows, metric, limit)
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
@@ -86,7 +89,7 @@ class LineTracker:
     def __init__(
         self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stream = stream if stream is not None else sys.stdout
+        self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
         self._board = Board()
         self._printed_s = float("-inf")
@@ -110,7 +113,7 @@ class LineTracker:
             case RunFinished():
                 rows = self._board.ranked()
                 self._print(format_leaderboard(rows, metric=clean(self._board.run.metric)))
-                self._print(record.summary.line())
+                self._print(efficiency_line(record.summary, self._board.run.resumed))
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -146,6 +149,11 @@ def describe(run: RunStarted) -> str:
     size = f"{run.trials or '?'} trials x {run.epochs} epochs x {run.train_shards} shards"
     aim = f"by {clean(run.metric, 40)} ({run.mode})"
     return f"{verb} {clean(run.run, 60)}: {size} on {run.workers} workers, {aim}"
+
+
+def efficiency_line(summary: Summary, resumed: bool) -> str:
+    """The run's efficiency; that of a resumed run is of its last part."""
+    return summary.line() + (", since the last resume" if resumed else "")
 
 
 def progress_line(board: Board) -> str:

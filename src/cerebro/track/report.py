@@ -15,6 +15,7 @@ from pathlib import Path
 from cerebro.track.board import Board, TrialRow, has_rank
 from cerebro.track.efficiency import Summary
 from cerebro.track.history import History, Timeline
+from cerebro.track.plain import efficiency_line
 from cerebro.types import Json, trial_id
 
 #: The page stays quick up to here; of more visits it shows the last ones and says so.
@@ -45,7 +46,8 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
         "metrics": [run.metric, *names],
         "trials": trials,
         "visits": _visits(history.timeline),
-        "summary": _summary(summary),
+        "resumed": run.resumed,
+        "summary": _summary(summary, run.resumed),
     }
 
 
@@ -90,10 +92,11 @@ def _visits(timeline: Timeline) -> dict[str, Json]:
     }
 
 
-def _summary(summary: Summary | None) -> dict[str, Json] | None:
+def _summary(summary: Summary | None, resumed: bool) -> dict[str, Json] | None:
     if summary is None:
         return None
-    return {**asdict(summary), "line": summary.line(), "parts": dict(summary.parts())}
+    line = efficiency_line(summary, resumed)
+    return {**asdict(summary), "line": line, "parts": dict(summary.parts())}
 
 
 def _numbers(values: Iterable[float]) -> list[Json]:

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cerebro.track.history import Timeline
+from cerebro.track.records import RunStarted
 from cerebro.types import trial_id
 
 
-def trace_events(timeline: Timeline, run: str) -> Iterator[str]:
+def trace_events(timeline: Timeline, title: str, workers: int) -> Iterator[str]:
     """One JSON object a line: names of the lanes first, then one slice per visit.
 
-    >>> for line in trace_events(Timeline(), "demo"): print(line)
+    >>> for line in trace_events(Timeline(), "demo", workers=0): print(line)
     {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "demo"}}
     """
-    yield json.dumps({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": run}})
-    for worker in sorted(set(timeline.worker)):
+    yield json.dumps({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": title}})
+    for worker in sorted({*range(workers), *timeline.worker}):
         name = {"name": f"worker {worker}"}
         yield json.dumps({"ph": "M", "pid": 0, "tid": worker, "name": "thread_name", "args": name})
         order = {"sort_index": worker}
@@ -37,11 +38,14 @@ def trace_events(timeline: Timeline, run: str) -> Iterator[str]:
         )
 
 
-def write_trace(path: Path, timeline: Timeline, run: str) -> None:
-    """Write the trace; visits left out for their number are counted in ``otherData``."""
-    other = json.dumps({"run": run, "visits_left_out": timeline.left_out})
+def write_trace(path: Path, timeline: Timeline, run: RunStarted) -> None:
+    """Write the trace of this process; visits left out for their number are counted."""
+    title = f"{run.run}, since the last resume" if run.resumed else run.run
+    other = json.dumps(
+        {"run": run.run, "resumed": run.resumed, "visits_left_out": timeline.left_out}
+    )
     with path.open("w", encoding="utf-8") as file:
         file.write(f'{{"displayTimeUnit": "ms", "otherData": {other}, "traceEvents": [\n')
-        for number, line in enumerate(trace_events(timeline, run)):
+        for number, line in enumerate(trace_events(timeline, title, run.workers)):
             file.write(line if number == 0 else ",\n" + line)
         file.write("\n]}\n")

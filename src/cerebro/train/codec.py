@@ -14,17 +14,29 @@ from cerebro.types import Json
 _TAG = "~"
 
 
+def plain_text(text: str) -> str:
+    """The text alone: a subclass, such as a StrEnum, may be unknown where it arrives."""
+    return str.__str__(text)
+
+
 def encode(value: object, where: str) -> Json:
     """Turn `value` into JSON from which `decode` gives back an equal value of the same type.
+
+    Subclasses of numbers and text become plain numbers and text.
 
     >>> decode(encode({"betas": (0.9, 0.999), 3: float("inf")}, "example"))
     {'betas': (0.9, 0.999), 3: inf}
     """
     if isinstance(value, np.generic):
         return encode(value.item(), where)
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, float):
+        value = float(value)
         return value if math.isfinite(value) else {_TAG: "float", "v": repr(value)}
     if isinstance(value, list):
         return [encode(item, where) for item in value]
@@ -34,7 +46,7 @@ def encode(value: object, where: str) -> Json:
         if not isinstance(value, Counter) and all(
             isinstance(key, str) and key != _TAG for key in value
         ):
-            return {str(key): encode(item, where) for key, item in value.items()}
+            return {plain_text(key): encode(item, where) for key, item in value.items()}
         kind = "counter" if isinstance(value, Counter) else "dict"
         pairs: list[Json] = [[encode(k, where), encode(v, where)] for k, v in value.items()]
         return {_TAG: kind, "v": pairs}

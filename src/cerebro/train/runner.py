@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import inspect
-import os
 import sys
 import time
 import traceback
@@ -18,16 +16,22 @@ from typing import cast
 from cerebro.data import open_dataset
 from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.task import ParamDict, Task
+from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
 from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
+
+__all__ = [
+    "FRAMEWORKS",
+    "VisitRunner",
+    "describe_task",
+    "has_own_state",
+    "import_task",
+    "make_framework",
+]
 
 #: Name -> module:Class and what to install.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {
     "torch": ("cerebro.train.torch:TorchFramework", "pip install 'cerebro[torch]'"),
 }
-
-
-#: Prefix of the modules made of `file.py:Class` tasks.
-_FILE_MODULE = "cerebro_task_"
 
 
 class VisitRunner:
@@ -134,7 +138,7 @@ def _import_file(path: Path) -> object:
     if not path.is_file():
         raise UsageError(f"the task's file must exist, but there is no {path}.")
     path = path.resolve()
-    name = f"{_FILE_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{FILE_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be imported as Python.")
@@ -148,16 +152,3 @@ def _import_file(path: Path) -> object:
         del sys.modules[name]
         raise
     return module
-
-
-def describe_task(task: Task) -> tuple[str, str]:
-    """`module:Class` and the SHA-256 of the class's source ("" where it cannot be read)."""
-    cls = type(task)
-    try:
-        digest = hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()
-    except (OSError, TypeError):
-        digest = ""
-    where = cls.__module__
-    if where.startswith(_FILE_MODULE):
-        where = os.path.abspath(inspect.getfile(cls))
-    return f"{where}:{cls.__qualname__}", digest

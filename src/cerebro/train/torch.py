@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import time
 import warnings
 from collections.abc import Iterator
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -18,10 +16,13 @@ from cerebro.data import Shard
 from cerebro.errors import TrialError, UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Batch, Task
+from cerebro.train.codec import plain_text
 from cerebro.train.seeds import derive_seed
+from cerebro.train.torch_attributes import AttributeWatch
 from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_buffer import PrivateCopy, copy_state
 from cerebro.train.torch_build import Builder, seed_everything
-from cerebro.train.torch_state import Components, copy_state
+from cerebro.train.torch_state import Components
 from cerebro.train.visit import Allocate, Diverged, State, Sums, VisitCall, VisitReport
 from cerebro.types import Json, Params
 
@@ -40,6 +41,8 @@ class TorchFramework:
         self.device = self._device.type
         self._batches = TorchBatches(self._device)
         self._builder = Builder(task, self._device)
+        self._private = PrivateCopy()
+        self._watch = AttributeWatch()
         _warm_up(self._device)
 
     def versions(self) -> dict[str, str]:
@@ -60,6 +63,7 @@ class TorchFramework:
             steps = cast(int, state.meta["steps"])
             if call.step > 0:
                 epoch_loss, epoch_rows = cast("tuple[float, int]", state.meta["epoch_loss"])
+        watched = self._watch.begin(call.trials[0], parts.model)
         seed_everything(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
         if call.step == 0:
             self.task.on_epoch_start(parts.model, parts.optimizer, params, call.epoch)
@@ -74,7 +78,7 @@ class TorchFramework:
         if call.step == call.steps - 1:
             self._end_epoch(parts, params, call.epoch, epoch_loss / epoch_rows)
         _require_finite(parts)
-        buffer = parts.save(allocate, bound)
+        self._watch.end(watched, parts.model)
         meta: dict[str, Json] = {
             **parts.meta(),
             "steps": steps + len(losses),
@@ -82,6 +86,7 @@ class TorchFramework:
             "seed": call.seed,
             "trial": call.trials[0],
         }
+        buffer = parts.save(allocate, bound)
         finished = time.perf_counter()
         report = VisitReport(
             rows=rows,
@@ -98,7 +103,7 @@ class TorchFramework:
         began = time.perf_counter()
         params = call.params[0]
         parts = self._build(call.seed, call.trials[0], params, is_new=False)
-        parts.bind(Layout.parse(state.buffer), state.buffer, state.meta, is_shared=True)
+        parts.bind_model(*self._private.take(state), state.meta)
         seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
         started = time.perf_counter()
         sums = self._score(parts.model, shard, call, params)
@@ -115,15 +120,11 @@ class TorchFramework:
             return ("loss", *self._metrics(model, batch, params))
 
     def load(self, params: Params, state: State) -> nn.Module:
-        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
         seed, trial = cast(int, state.meta["seed"]), cast(int, state.meta["trial"])
-        parts = self._build(seed, trial, params, is_new=False)
-        layout = Layout.parse(state.buffer)
-        own = memoryview(bytearray(state.buffer[: layout.total_bytes]))
-        parts.bind(layout, own, state.meta)
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
+        with self._builder.as_guest():
+            parts = self._build(seed, trial, params, is_new=False)
+            # Another copy each time: the model is the caller's.
+            parts.bind_model(*PrivateCopy().take(state), state.meta)
         return parts.model.eval()
 
     def close(self) -> None:
@@ -173,7 +174,7 @@ class TorchFramework:
             sizes.append(rows)
             step(loss)
             if each_batch is not None:
-                _step_scheduler(each_batch, loss)
+                _step_scheduler(each_batch, losses[-1])
         if not on_cpu:
             losses = [float(v) for v in torch.stack(losses).float().cpu().tolist()]
             if not all(map(math.isfinite, losses)):
@@ -190,7 +191,7 @@ class TorchFramework:
         totals: dict[str, float] = {}
         autocast = self._autocast(params) or contextlib.nullcontext()
         with torch.no_grad(), autocast:
-            for batch, rows in self._batches.in_order(shard, max(call.batch_size, 256)):
+            for batch, rows in self._batches.in_order(shard, self._eval_size(call)):
                 values = {"loss": self.task.loss(model, batch, params)}
                 values.update(self._metrics(model, batch, params))
                 for name, value in values.items():
@@ -200,6 +201,17 @@ class TorchFramework:
                 raise Diverged(f"val_{name} is {total / shard.rows}")
         return {name: (total, shard.rows) for name, total in totals.items()}
 
+    def _eval_size(self, call: VisitCall) -> int:
+        size = self.task.eval_batch_size
+        if size is None:
+            return call.batch_size
+        if not isinstance(size, int) or size < 1:
+            raise UsageError(
+                f"{type(self.task).__name__}.eval_batch_size must be an integer of at least 1 or "
+                f"None, but is {size!r}."
+            )
+        return size
+
     def _metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Any]:
         found = self.task.metrics(model, batch, params)
         if not isinstance(found, dict):
@@ -207,7 +219,13 @@ class TorchFramework:
                 f"{type(self.task).__name__}.metrics must return a dict of numbers by name, but "
                 f"returned a {type(found).__name__}."
             )
-        return found
+        named = {plain_text(k) if isinstance(k, str) else str(k): v for k, v in found.items()}
+        if "loss" in named:
+            raise UsageError(
+                f"{type(self.task).__name__}.metrics must leave the name 'loss' to the value of "
+                "loss(), but gives a metric of that name: call it something else."
+            )
+        return named
 
     def _autocast(self, params: Params) -> contextlib.AbstractContextManager[Any] | None:
         amp = _amp_of(self.task, params)

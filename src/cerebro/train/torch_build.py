@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -86,10 +89,24 @@ class Builder:
         self._task = task
         self._device = device
         self._can_skip = True
+        self._seed: Callable[[int], None] = seed_everything
+
+    @contextlib.contextmanager
+    def as_guest(self) -> Iterator[None]:
+        """Build without a trace in the caller's generators; those of accelerators are not used."""
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        self._seed = _seed_cpu
+        try:
+            yield
+        finally:
+            self._seed = seed_everything
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
 
     def model(self, seed: int, trial: int, params: Params) -> nn.Module:
         """The trial's model with its initial weights."""
-        seed_everything(derive_seed("model", seed, trial))
+        self._seed(derive_seed("model", seed, trial))
         model = self._task.model(params)
         if not isinstance(model, nn.Module):
             raise UsageError(
@@ -112,7 +129,7 @@ class Builder:
         """
         if not self._can_skip:
             return self.model(seed, trial, params)
-        seed_everything(derive_seed("model", seed, trial))
+        self._seed(derive_seed("model", seed, trial))
         before = torch.default_generator.get_state()
         try:
             with _SkipFills():
@@ -128,7 +145,7 @@ class Builder:
         """The trial's optimizer and its scheduler, if any."""
         name = type(self._task).__name__
         # Building the model may have drawn from the generators, or left that out.
-        seed_everything(derive_seed("optimizer", seed, trial))
+        self._seed(derive_seed("optimizer", seed, trial))
         made = self._task.optimizer(model, params)
         optimizer, scheduler = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not all(hasattr(optimizer, part) for part in ("param_groups", "state", "step")):
@@ -153,9 +170,14 @@ class Builder:
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, NumPy and PyTorch."""
-    seed_host(seed)
     if torch.accelerator.is_available():
+        seed_host(seed)
         torch.manual_seed(seed)
     else:
-        # The same for the CPU, at a hundredth of the cost.
-        torch.default_generator.manual_seed(seed)
+        # The same, at a hundredth of the cost.
+        _seed_cpu(seed)
+
+
+def _seed_cpu(seed: int) -> None:
+    seed_host(seed)
+    torch.default_generator.manual_seed(seed)

@@ -11,33 +11,9 @@ from torch import Tensor, nn
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Entry, Layout
 from cerebro.train.codec import decode, encode
-from cerebro.train.visit import Allocate, State
+from cerebro.train.torch_buffer import CODES, DTYPES, view_of
+from cerebro.train.visit import Allocate
 from cerebro.types import Json
-
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "C64": torch.complex64,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-_CODES = {dtype: code for code, dtype in DTYPES.items()}
-
-
-def view_of(layout: Layout, buffer: memoryview, entry: Entry) -> Tensor:
-    """The tensor that lies at `entry` in `buffer`, without a copy."""
-    dtype = DTYPES[entry.dtype]
-    if entry.nbytes == 0:
-        return torch.empty(entry.shape, dtype=dtype)
-    count, offset = entry.nbytes // dtype.itemsize, layout.data_start + entry.offset
-    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
-    return flat if len(entry.shape) == 1 else flat.view(entry.shape)
 
 
 class Components:
@@ -59,6 +35,7 @@ class Components:
             if id(param) not in self._names:
                 self._names[id(param)] = f"~extra.{len(self._extra)}"
                 self._extra.append(param)
+        self._built = [len(group["params"]) for group in optimizer.param_groups]
         self._plain = {
             f"attr.{path}.{name}": (module, name)
             for path, module in model.named_modules()
@@ -87,48 +64,37 @@ class Components:
                     found[f"optimizer.{self._name_of(param)}.{key}"] = value.detach()
         return found
 
-    def bind(
-        self,
-        layout: Layout,
-        buffer: memoryview,
-        meta: Mapping[str, Json],
-        *,
-        is_shared: bool = False,
-    ) -> None:
-        """Take over a state: on the CPU the live tensors become views of `buffer`.
-
-        Where others read the buffer too (`is_shared`), what a forward pass may write is copied.
-        """
-        self._bind_model(layout, buffer, is_shared=is_shared)
+    def bind(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
+        """Take over a state: on the CPU the live tensors become views of `buffer`."""
+        self.bind_model(layout, buffer, meta)
         self._bind_optimizer(layout, buffer, meta)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(decode(meta["scheduler"]))
         if self.scaler is not None and meta.get("scaler"):
             self.scaler.load_state_dict(decode(meta["scaler"]))
+
+    def bind_model(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
+        """Take over the model's part of a state; the optimizer stays as it was built."""
+        known: set[str] = set()
+        for name, param in self.parameters():
+            _take(param, view_of(layout, buffer, _entry(layout, name, param)))
+            known.add(name)
+        for name, tensor in self.model.named_buffers():
+            _take(tensor, view_of(layout, buffer, _entry(layout, f"model.{name}", tensor)))
+            known.add(f"model.{name}")
+        for entry in layout.entries:
+            if entry.name in self._plain:
+                module, attribute = self._plain[entry.name]
+                device = getattr(module, attribute).device
+                setattr(module, attribute, view_of(layout, buffer, entry).to(device))
+            elif entry.name not in known and not entry.name.startswith("optimizer."):
+                raise _other_model(f"no {entry.name}", f"{entry.dtype} {list(entry.shape)}")
         frozen = set(cast("list[str]", meta["frozen"]))
         for name, param in self.model.named_parameters():
             if param.requires_grad == (name in frozen):
                 param.requires_grad_(name not in frozen)
         for name, value in cast("dict[str, object]", decode(meta["extra"])).items():
             self.model.get_submodule(name).set_extra_state(value)
-
-    def _bind_model(self, layout: Layout, buffer: memoryview, *, is_shared: bool) -> None:
-        known: set[str] = set()
-        for name, param in self.parameters():
-            _take(param, view_of(layout, buffer, _entry(layout, name, param)))
-            known.add(name)
-        for name, tensor in self.model.named_buffers():
-            view = view_of(layout, buffer, _entry(layout, f"model.{name}", tensor))
-            _take(tensor, view.clone() if is_shared else view)
-            known.add(f"model.{name}")
-        for entry in layout.entries:
-            if entry.name in self._plain:
-                module, attribute = self._plain[entry.name]
-                view = view_of(layout, buffer, entry)
-                device = getattr(module, attribute).device
-                setattr(module, attribute, view.clone() if is_shared else view.to(device))
-            elif entry.name not in known and not entry.name.startswith("optimizer."):
-                raise _other_model(f"no {entry.name}", f"{entry.dtype} {list(entry.shape)}")
 
     def _bind_optimizer(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
         slots = cast("dict[str, dict[str, object]]", decode(meta["slots"]))
@@ -137,8 +103,7 @@ class Components:
                 param, _, key = entry.name.removeprefix("optimizer.").rpartition(".")
                 slots.setdefault(param, {})[key] = view_of(layout, buffer, entry)
         groups = cast("list[dict[str, object]]", decode(meta["groups"]))
-        if len(groups) != len(self.optimizer.param_groups):
-            raise _other_model(f"{len(self.optimizer.param_groups)} param groups", str(len(groups)))
+        self._add_groups(groups, cast("list[list[str]]", meta.get("added", [])))
         params = self._optimized()
         if any(p.device.type != "cpu" for p in params):
             index = {self._names[id(p)]: i for i, p in enumerate(params)}
@@ -153,6 +118,17 @@ class Components:
             self.optimizer.state[owner] = {k: _like(owner, v) for k, v in values.items()}
         for group, saved in zip(self.optimizer.param_groups, groups, strict=True):
             _update(group, saved)
+
+    def _add_groups(self, groups: list[dict[str, object]], added: list[list[str]]) -> None:
+        """Add the param groups that were added in training; `added` names those of the last."""
+        have, built = len(self.optimizer.param_groups), len(groups) - len(added)
+        if built <= have < len(groups):
+            by_name = dict(self.model.named_parameters())
+            for saved, names in zip(groups[have:], added[have - built :], strict=True):
+                params = [by_name[name] for name in names]
+                self.optimizer.add_param_group({**saved, "params": params})
+        if len(groups) != len(self.optimizer.param_groups):
+            raise _other_model(f"{have} param groups", str(len(groups)))
 
     def meta(self) -> dict[str, Json]:
         """The part of the state that is not tensors."""
@@ -174,6 +150,7 @@ class Components:
         return {
             "slots": encode({k: v for k, v in slots.items() if v}, "the optimizer's state"),
             "groups": encode(groups, "the optimizer's param_groups"),
+            "added": self._added_groups(),
             "scheduler": encode(scheduler, "the scheduler's state"),
             "scaler": encode(scaler, "the gradient scaler's state"),
             "frozen": [n for n, p in self.model.named_parameters() if not p.requires_grad],
@@ -204,6 +181,25 @@ class Components:
             target.copy_(tensor)
         return buffer
 
+    def _added_groups(self) -> list[Json]:
+        """The names of the parameters of each group that `optimizer()` did not make."""
+        groups, built = self.optimizer.param_groups, self._built
+        if [len(group["params"]) for group in groups[: len(built)]] != built:
+            raise UsageError(
+                "the optimizer's param_groups must stay as optimizer() makes them, apart from "
+                "settings and groups added by add_param_group, but some have other parameters now."
+            )
+        added: list[Json] = []
+        for group in groups[len(built) :]:
+            if not all(id(param) in self._names for param in group["params"]):
+                raise UsageError(
+                    "add_param_group must add parameters that the model has from the start, but "
+                    "added a group with others, which the next visit could not build again: make "
+                    "them in model() and freeze them until they are needed."
+                )
+            added.append([self._names[id(param)] for param in group["params"]])
+        return added
+
     def _optimized(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
@@ -215,17 +211,6 @@ class Components:
                 f"key of type {type(param).__name__} that is none."
             )
         return name
-
-
-def copy_state(state: State, allocate: Allocate) -> tuple[Layout, memoryview]:
-    """The one copy of a hop: the receiver trains in its own copy, the sender's stays as it was."""
-    layout = Layout.parse(state.buffer)
-    size = layout.total_bytes
-    buffer = allocate(size)
-    torch.frombuffer(buffer, dtype=torch.uint8, count=size).copy_(
-        torch.frombuffer(state.buffer, dtype=torch.uint8, count=size)
-    )
-    return layout, buffer
 
 
 def _take(tensor: Tensor, view: Tensor) -> None:
@@ -274,7 +259,7 @@ def _entry(layout: Layout, name: str, tensor: Tensor) -> Entry:
 
 
 def _code(name: str, tensor: Tensor) -> str:
-    code = _CODES.get(tensor.dtype)
+    code = CODES.get(tensor.dtype)
     if code is None:
         raise UsageError(
             f"state tensors must have one of the dtypes {', '.join(DTYPES)}, but {name} is "

@@ -85,9 +85,9 @@ class Diverged(Exception):
 class Framework(Protocol):
     """Trains and evaluates; knows nothing of workers, stores or plans.
 
-    `train` must leave the incoming state's buffer untouched: it is what a failed visit goes back
-    to, and other workers may be reading it. It raises `Diverged` rather than return a state that
-    is not finite.
+    Both must leave the incoming state's buffer untouched, whatever the task does: it is what a
+    failed visit goes back to, it is being saved, and other workers may be reading it. They raise
+    `Diverged` rather than return a state or metrics that are not finite.
     """
 
     #: The kind of device used, e.g. "cpu" or "cuda".

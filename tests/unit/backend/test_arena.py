@@ -25,7 +25,7 @@ def arena():
 def test_a_slot_has_whole_pages(arena, size, pages):
     slot = arena.allocate(size)
     assert slot.capacity == pages * PAGE
-    assert slot.offset % PAGE == 0
+    assert slot.start % PAGE == 0
     assert len(arena.view(slot)) == slot.capacity
 
 
@@ -51,8 +51,51 @@ def test_a_freed_slot_is_used_again_for_its_size(arena):
 
 def test_the_file_does_not_grow_when_slots_are_used_again(arena):
     for _ in range(50):
-        arena.free(arena.allocate(3 * PAGE))
-    assert os.fstat(arena.fd).st_size == 3 * PAGE
+        arena.free(arena.allocate(100 << 20))
+    before = os.fstat(arena.fd).st_size
+    arena.free(arena.allocate(100 << 20))
+    assert os.fstat(arena.fd).st_size == before
+
+
+def test_many_slots_cost_few_file_descriptors(arena):
+    before = len(os.listdir("/proc/self/fd"))
+    other = Mapping(arena.fd)
+    for _ in range(2000):
+        other.view(arena.allocate(1))
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_a_slot_may_be_larger_than_others_together(arena):
+    arena.allocate(1)
+    slot = arena.allocate(1 << 30)
+    arena.view(slot)[-1] = 1
+    assert Mapping(arena.fd).view(slot)[-1] == 1
+
+
+def test_memory_of_freed_slots_goes_back_to_the_system(arena):
+    def resident() -> int:
+        return os.fstat(arena.fd).st_blocks * 512
+
+    slots = [arena.allocate((20 << 20) + number * PAGE) for number in range(40)]
+    for slot in slots:
+        arena.view(slot)
+    assert resident() > 800 << 20
+    for slot in slots:
+        arena.free(slot)
+    assert resident() < 300 << 20
+
+
+def test_a_slot_whose_memory_went_back_can_be_used_again(arena):
+    slots = [arena.allocate(100 << 20) for _ in range(4)]
+    for slot in slots:
+        arena.free(slot)
+    again = [arena.allocate(100 << 20) for _ in range(4)]
+    assert {slot.start + slot.segment.offset for slot in again} == {
+        slot.start + slot.segment.offset for slot in slots
+    }
+    for number, slot in enumerate(again):
+        arena.view(slot)[:1] = bytes([number])
+    assert [arena.view(slot)[0] for slot in again] == [0, 1, 2, 3]
 
 
 def test_the_file_has_no_name(arena):
@@ -88,8 +131,9 @@ def test_slots_in_use_never_overlap(steps):
         slot = arena.allocate(size)
         assert slot.capacity >= size
         for other in used:
-            ends_before = slot.offset + slot.capacity <= other.offset
-            assert ends_before or other.offset + other.capacity <= slot.offset
+            if slot.segment == other.segment:
+                ends_before = slot.start + slot.capacity <= other.start
+                assert ends_before or other.start + other.capacity <= slot.start
         used.append(slot)
         if is_freed:
             arena.free(used.pop(0))

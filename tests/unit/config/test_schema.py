@@ -31,6 +31,7 @@ space:
   width: {choice: [32, 64]}
   wd: {loguniform: [1e-6, 1e-2]}
   dropout: 0.1
+keep_top: 3
 """
 SHORT = """\
 name: digits
@@ -88,6 +89,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "metric": "val_accuracy",
         "mode": Mode.MAX,
         "checkpoint": "off",
+        "keep_top": 3,
         "device": "cpu",
     }
     assert list(space) == ["lr", "width", "wd", "dropout"]
@@ -153,9 +155,9 @@ def test_search_may_be_a_mapping() -> None:
         (9, "epochs: [5]", "`epochs` must be an integer, but got [5] (a list)."),
         (9, "epochs:", "`epochs` must be an integer, but got nothing."),
         (1, "name: 7", "`name` must be a string, but got 7 (an integer)."),
-        (1, "name: ../x", "`name` must start with a letter or digit"),
-        (1, 'name: "x\\n"', "`name` must start with a letter or digit"),
-        (1, "name: ''", "`name` must start with a letter or digit"),
+        (1, "name: ../x", "`name`: a run's name must start with a letter or digit"),
+        (1, 'name: "x\\n"', "`name`: a run's name must start with a letter or digit"),
+        (1, "name: ''", "`name`: a run's name must start with a letter or digit"),
         (13, "metric: ''", "`metric` must not be empty"),
         (14, "mode: maximum", "`mode` must be 'max' or 'min', but got 'maximum'"),
         (15, "checkpoint: vist", "`checkpoint` must be 'visit', 'epoch' or 'off', but got 'vist'"),

@@ -228,3 +228,9 @@ def test_a_manifest_that_is_no_json_object_is_refused(data, text):
 
 def test_the_representation_says_what_is_there(data):
     assert repr(data).endswith("/data', train: 16 rows in 4 shards, val: 4 rows in 1 shards)")
+
+
+def test_a_dataset_replaced_while_in_use_is_told_as_that(data):
+    from_arrays(data.path, {"x": np.zeros(20), "y": np.zeros(20)}, shards=4)
+    with pytest.raises(ShardCorruptError, match=r"was replaced: train-00000-\w+\.arrow is gone"):
+        data.open_shard("train", 0)

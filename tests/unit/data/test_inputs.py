@@ -23,6 +23,23 @@ class Csr:
     format: str = "csr"
 
 
+class Series:
+    """What a pandas Series of strings looks like from here."""
+
+    def __init__(self, values):
+        self._values = np.array(values, dtype=object)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values
+
+
+class DataFrame(Series):
+    """What a pandas DataFrame looks like from here."""
+
+    columns = ("x",)
+    iloc = None
+
+
 def csr(**changes):
     parts = {
         "indptr": np.array([0, 1, 2]),
@@ -51,6 +68,11 @@ def kind_of(data):
         ([b"a"], "bytes"),
         (np.array(["a", "bc"]), "text"),
         (np.array([b"a"]), "bytes"),
+        (np.array(["a", "bc"], dtype=object), "text"),
+        (np.array([b"a"], dtype=object), "bytes"),
+        (np.array(["a", "bc"], dtype=np.dtypes.StringDType()), "text"),
+        (Series(["a", "b"]), "text"),
+        ([torch.zeros(2), np.ones(2), [0.0, 1.0]], "float64[2]"),
         (csr(), "sparse float64[3]"),
         (range(3), "int64"),
     ],
@@ -63,7 +85,12 @@ def test_the_kind_of_a_column_follows_from_what_is_given(data, kind):
     ("data", "message"),
     [
         (np.array([object()]), "dtype object.*list of str"),
-        (np.array(["a", None], dtype=object), "dtype object"),
+        (np.array(["a", None], dtype=object), "row 1 is NoneType"),
+        (np.array([["a"], ["b"]], dtype=object), "one value a row"),
+        ([torch.zeros(2), "a"], "row 1 is str"),
+        ([1.0, b"a"], "row 1 is bytes"),
+        ([torch.zeros(2), None], "same shape"),
+        ([1.0, torch.zeros(1, dtype=torch.bfloat16)], "row 1 cannot be stored"),
         (np.zeros(2, complex), "dtype complex128"),
         (np.zeros(2, "datetime64[s]"), "datetime64"),
         (torch.zeros(2, dtype=torch.bfloat16), "cannot be stored"),
@@ -114,3 +141,13 @@ def test_a_name_no_one_could_type_is_refused(name):
 def test_dense_input_is_not_copied():
     values = np.zeros(3)
     assert as_values(values, where="x") is values
+
+
+def test_a_data_frame_is_refused_with_what_to_pass_instead():
+    with pytest.raises(DataError, match=r"got DataFrame\. Pass \{c: df\[c\]\.to_numpy\(\)"):
+        as_table(DataFrame(["a"]), split="train")
+
+
+def test_rows_of_a_mixed_list_are_all_there():
+    values = as_values([torch.zeros(1), [1.0], np.full(1, 2.0)], where="x")
+    assert values.tolist() == [[0.0], [1.0], [2.0]]

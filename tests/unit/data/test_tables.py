@@ -229,3 +229,24 @@ def test_a_bad_parquet_column_is_refused_by_file_and_name(tmp_path, column, argu
 def test_a_file_that_is_not_parquet_is_refused(tmp_path, source):
     with pytest.raises(DataError, match=r"source\.csv cannot be read as Parquet"):
         from_parquet(tmp_path / "data", source, shards=1)
+
+
+def test_quoted_line_breaks_are_read_in_files_of_any_size(tmp_path):
+    rows = 60_000  # some 2 MB: the reader works in blocks of 1 MB
+    file = write(
+        tmp_path, "id,a\n" + "".join(f'{n},"line 1\nline 2 of {n}"\n' for n in range(rows))
+    )
+    columns = columns_by_id(from_csv(tmp_path / "data", file, shards=1))
+    assert columns["a"][-1] == f"line 1\nline 2 of {rows - 1}"
+
+
+def test_a_column_that_turns_into_text_late_in_a_file_is_text(tmp_path):
+    file = write(tmp_path, "id,a\n" + "1,1\n" * 400_000 + "2,many\n")
+    assert kinds(from_csv(tmp_path / "data", file, shards=1))["a"] == "text"
+
+
+@pytest.mark.parametrize("argument", ["columns", "features"])
+def test_columns_and_features_that_are_no_mapping_are_refused(tmp_path, source, argument):
+    for read in (from_csv, from_parquet):
+        with pytest.raises(UsageError, match=rf"{argument} must be a mapping.*\['x'\]"):
+            read(tmp_path / "data", source, shards=1, **{argument: ["x"]})

@@ -104,7 +104,7 @@ def test_writing_again_replaces_the_dataset_and_removes_its_files(tmp_path):
 BAD_CALLS = [
     ({"shards": 0}, "shards >= 1"),
     ({"shards": -1}, "shards >= 1"),
-    ({"shards": 2.0}, "shards >= 1"),
+    ({"shards": 2.0}, "`shards` must be an integer, but got shards=2.0"),
     ({"shards": 11}, "10 training rows for shards=11"),
     ({"shards": 9, "validation": 0.2}, "8 training rows for shards=9"),
     ({"shards": 1, "validation": 0}, "0 < validation < 1"),
@@ -117,6 +117,10 @@ BAD_CALLS = [
     ({"shards": 1, "test": {"id": np.arange(3), "b": np.arange(3)}}, "only test has 'b'"),
     ({"shards": 1, "test": {"id": []}}, "at least one row"),
     ({"shards": 1, "seed": -1}, "seed"),
+    ({"shards": 1, "seed": None}, "`seed` must be an integer, but got seed=None"),
+    ({"shards": 1, "seed": 1.5}, "`seed` must be an integer"),
+    ({"shards": 1, "validation": "0.2"}, "0 < validation < 1.*'0.2'"),
+    ({"shards": 1, "validation": True}, "0 < validation < 1"),
 ]
 
 
@@ -202,3 +206,15 @@ def test_an_iterable_dataset_is_refused(tmp_path):
 
     with pytest.raises(DataError, match="map-style"):
         from_torch(tmp_path, Stream(), shards=1)
+
+
+@pytest.mark.parametrize("columns", [("x", "x"), "xy"])
+def test_columns_of_a_torch_dataset_need_different_names(tmp_path, columns):
+    with pytest.raises(UsageError, match="different names"):
+        from_torch(tmp_path, [(1.0, 2.0)], columns=columns, shards=1)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    arguments = {"shards": np.int64(3), "seed": np.int32(1), "validation": np.float32(0.5)}
+    data = from_arrays(tmp_path, {"x": np.zeros(8)}, **arguments)
+    assert len(data.shards("train")) == 3

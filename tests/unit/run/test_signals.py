@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cerebro.errors import RunInterrupted
-from cerebro.run.signals import interrupted, stop_on_signals
+from cerebro.run.signals import StopSignals, interrupted
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 
@@ -19,7 +19,7 @@ def send(number: int) -> None:
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_the_first_signal_asks_to_stop(number):
     asked: list[int] = []
-    with stop_on_signals(asked.append):
+    with StopSignals(asked.append):
         send(number)
         assert asked == [number]
 
@@ -29,7 +29,7 @@ def test_the_first_signal_asks_to_stop(number):
 )
 def test_the_second_signal_stops_at_once(second, code):
     asked: list[int] = []
-    with stop_on_signals(asked.append):
+    with StopSignals(asked.append):
         send(signal.SIGINT)
         with pytest.raises(RunInterrupted, match="the same command resumes the run") as caught:
             send(second)
@@ -39,7 +39,7 @@ def test_the_second_signal_stops_at_once(second, code):
 
 def test_a_third_signal_does_not_disturb_the_end():
     asked: list[int] = []
-    with stop_on_signals(asked.append):
+    with StopSignals(asked.append):
         send(signal.SIGINT)
         with pytest.raises(RunInterrupted):
             send(signal.SIGINT)
@@ -50,10 +50,10 @@ def test_a_third_signal_does_not_disturb_the_end():
 
 def test_handlers_are_put_back_however_it_ends():
     before = [signal.getsignal(number) for number in SIGNALS]
-    with stop_on_signals(lambda number: None):
+    with StopSignals(lambda number: None):
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
-    with pytest.raises(KeyError), stop_on_signals(lambda number: None):
+    with pytest.raises(KeyError), StopSignals(lambda number: None):
         raise KeyError
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
@@ -63,7 +63,7 @@ def test_another_thread_changes_nothing():
     seen = []
 
     def work() -> None:
-        with stop_on_signals(lambda number: None):
+        with StopSignals(lambda number: None):
             seen.extend(signal.getsignal(number) for number in SIGNALS)
 
     thread = threading.Thread(target=work)

@@ -35,8 +35,23 @@ def all_of(sampler: Sampler, count: int) -> list[Params]:
     return [params for params in proposals if params is not None]
 
 
-def test_the_grid_sampler_gives_the_grid_in_order() -> None:
-    assert all_of(GridSampler(LISTED), 10) == list(LISTED.grid())
+def test_a_grid_is_the_product_in_declaration_order() -> None:
+    space = parse_space({"b": [1, 2], "a": Grid(["x", "y"]), "c": 0})
+    assert all_of(GridSampler(space), 10) == [
+        {"b": 1, "a": "x", "c": 0},
+        {"b": 1, "a": "y", "c": 0},
+        {"b": 2, "a": "x", "c": 0},
+        {"b": 2, "a": "y", "c": 0},
+    ]
+
+
+def test_the_grid_of_an_empty_space_is_one_trial() -> None:
+    assert all_of(GridSampler(parse_space({})), 10) == [{}]
+
+
+def test_trials_of_a_grid_share_no_lists() -> None:
+    first, second = all_of(GridSampler(parse_space({"layers": [[64]], "lr": [1, 2]})), 10)
+    assert first["layers"] is not second["layers"]
 
 
 def test_a_huge_grid_costs_nothing_until_it_is_asked() -> None:

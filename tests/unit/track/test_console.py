@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
-from cerebro.testing.tracker_contract import small_run, started, visit
+from cerebro.testing.tracker_contract import resumed_run, small_run, started, visit
 from cerebro.track.board import Board, TrialRow
-from cerebro.track.console import TableTracker, render_board, render_leaderboard
+from cerebro.track.console import TableTracker, console_tracker, render_board, render_leaderboard
 from cerebro.track.plain import LineTracker, format_leaderboard
 from cerebro.track.records import EpochFinished, TrialAdded, TrialFinished, VisitStarted
 from cerebro.types import TrialStatus
@@ -104,3 +105,25 @@ def test_both_leaderboards_show_markup_as_text() -> None:
 def test_a_long_leaderboard_says_what_it_leaves_out() -> None:
     rows = [TrialRow(trial=n, params={}) for n in range(30)]
     assert format_leaderboard(rows, metric="m", limit=10).endswith("… and 20 more")
+
+
+def test_the_leaderboard_counts_epochs_from_1_as_the_live_lines_do() -> None:
+    row = TrialRow(trial=0, params={}, metric=0.5, best_epoch=0)
+    assert format_leaderboard([row], metric="val_loss").splitlines()[1].split()[3] == "1"
+
+
+def test_progress_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    tracker = console_tracker()
+    for record in small_run():
+        tracker.record(record)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "rank  trial" in shown.err
+
+
+def test_the_efficiency_of_a_resumed_run_is_that_of_its_last_part() -> None:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    for record in resumed_run():
+        tracker.record(record)
+    assert out.getvalue().endswith(", since the last resume\n")

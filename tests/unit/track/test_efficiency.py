@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro.track.efficiency import Efficiency, summarise
+from cerebro.track.efficiency import Efficiency, Summary
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,13 @@ class Span:
     data_s: float = 0.0
     hop_s: float = 0.0
     checkpoint_s: float = 0.0
+
+
+def summarise(spans: list[Span], *, workers: int) -> Summary:
+    account = Efficiency(workers)
+    for span in spans:
+        account.visit(span)
+    return account.summary()
 
 
 def test_efficiency_is_compute_over_worker_time() -> None:

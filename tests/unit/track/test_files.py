@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cerebro.testing.tracker_contract import resumed_run, small_run, started
-from cerebro.track.files import FileTracker
+from cerebro.track.board import TrialRow
+from cerebro.track.files import FileTracker, leaderboard_csv
 from cerebro.track.records import EpochFinished, Record, TrialAdded, TrialFinished
 from cerebro.types import Params, TrialStatus
 
@@ -42,13 +43,6 @@ def test_a_metric_that_appears_later_gets_a_column_and_old_rows_stay(tmp_path: P
     assert rows[1] == {"epoch": "1", "seconds": "0.5", "a": "", "b": "2.0"}
 
 
-def test_a_metric_named_like_a_column_does_not_hide_it(tmp_path: Path) -> None:
-    named = EpochFinished(trial=0, epoch=3, metrics={"epoch": 9.0}, seconds=0.5)
-    feed(tmp_path, [TrialAdded(trial=0, params={}), named])
-    (row,) = table(tmp_path / "trials/t0000/progress.csv")
-    assert row == {"epoch": "3", "seconds": "0.5", "metrics.epoch": "9.0"}
-
-
 def test_params_are_json(tmp_path: Path) -> None:
     params: Params = {"lr": 0.1, "name": "ü", "layers": [1, 2], "none": None}
     feed(tmp_path, [TrialAdded(trial=0, params=params)])
@@ -79,6 +73,23 @@ def test_a_failed_trial_comes_last_without_a_rank_and_with_its_error(tmp_path: P
     assert (first["trial"], first["rank"]) == ("t0001", "1")
     assert (last["trial"], last["rank"], last["status"]) == ("t0000", "", "diverged")
     assert last["error"] == "loss is nan"
+
+
+def test_the_leaderboard_has_the_metrics_of_the_best_epoch(tmp_path: Path) -> None:
+    best, last = ended(0, val_accuracy=0.9, val_loss=0.1), ended(1, val_accuracy=0.8, val_loss=0.2)
+    feed(tmp_path, [started(), TrialAdded(trial=0, params={}), best, last])
+    (row,) = table(tmp_path / "leaderboard.csv")
+    assert (row["val_accuracy"], row["val_loss"]) == ("0.9", "0.1")
+    assert (row["epoch"], row["epochs"]) == ("0", "2")
+
+
+def test_columns_of_the_leaderboard_stand_by_kind(tmp_path: Path) -> None:
+    rows = [
+        TrialRow(trial=0, params={"lr": 0.1}),
+        TrialRow(trial=1, params={"layers": [1]}, metrics={"val_loss": 0.5}),
+    ]
+    header = "rank,trial,status,val_loss,epoch,epochs,params.lr,params.layers,error"
+    assert leaderboard_csv(rows).splitlines()[0] == header
 
 
 def test_the_leaderboard_is_written_at_most_once_a_second(tmp_path: Path) -> None:
@@ -130,3 +141,17 @@ def test_the_trace_has_one_lane_a_worker_and_one_slice_a_visit(tmp_path: Path) -
     }
     assert slices[0]["ts"] == 1e6
     assert slices[0]["dur"] == pytest.approx(1e5)
+
+
+def test_a_worker_without_a_visit_has_a_lane_too(tmp_path: Path) -> None:
+    feed(tmp_path, [started()])
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert lanes == ["worker 0", "worker 1"]
+
+
+def test_the_trace_of_a_resumed_run_says_where_it_begins(tmp_path: Path) -> None:
+    feed(tmp_path, list(resumed_run()))
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert trace["otherData"]["resumed"] is True
+    assert trace["traceEvents"][0]["args"]["name"].endswith(", since the last resume")

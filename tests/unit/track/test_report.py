@@ -5,11 +5,11 @@ import math
 import re
 from pathlib import Path
 
-from cerebro.testing.tracker_contract import small_run
+from cerebro.testing.tracker_contract import resumed_run, small_run
 from cerebro.track.board import Board
 from cerebro.track.history import History
-from cerebro.track.records import EpochFinished, Record, TrialAdded
-from cerebro.track.report import VISITS_SHOWN, write_report
+from cerebro.track.records import EpochFinished, Record, RunFinished, TrialAdded
+from cerebro.track.report import VISITS_SHOWN, report_data, write_report
 
 
 def page_of(tmp_path: Path, records: list[Record]) -> str:
@@ -77,3 +77,14 @@ def test_of_too_many_visits_the_last_are_kept_and_the_rest_counted(tmp_path: Pat
     visits = data["visits"]
     assert isinstance(visits, dict)
     assert (len(visits["trial"]), visits["left_out"]) == (VISITS_SHOWN, 7)
+
+
+def test_the_page_of_a_resumed_run_says_what_its_efficiency_covers() -> None:
+    board, history = Board(), History()
+    for record in resumed_run():
+        board.record(record)
+    assert isinstance(record, RunFinished)
+    data = report_data(board, history, record.summary)
+    assert data["resumed"] is True
+    assert isinstance(data["summary"], dict)
+    assert str(data["summary"]["line"]).endswith(", since the last resume")

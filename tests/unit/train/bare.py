@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cerebro.data import Dataset, from_arrays, permutation
+from cerebro.data import Dataset, batch_order, from_arrays
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict, Task
 from cerebro.train.seeds import derive_seed
 from cerebro.train.torch import TorchFramework
+from cerebro.train.torch_buffer import view_of
 from cerebro.train.torch_build import seed_everything
-from cerebro.train.torch_state import view_of
 from cerebro.train.visit import State, VisitCall, VisitReport
 from cerebro.types import Split
 
@@ -142,7 +142,7 @@ class Bare:
         self.model.train()
         rng = torch.Generator().manual_seed(derive_seed("augment", 0, 0, call.epoch, call.shard))
         shard = self.data.open_shard(Split.TRAIN, call.shard)
-        order = permutation(shard.rows, seed=0, trial=0, epoch=call.epoch, shard=call.shard)
+        order = batch_order(shard, seed=0, trial=0, epoch=call.epoch)
         for start in range(0, shard.rows, BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
             batch = {name: torch.from_numpy(c[rows]) for name, c in shard.columns.items()}  # type: ignore[index]

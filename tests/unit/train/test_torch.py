@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn, optim
 
-from cerebro.data import from_arrays
 from cerebro.errors import UnknownParamError, UsageError
 from cerebro.train.torch import TorchFramework
 from tests.unit.train.bare import (
@@ -53,7 +52,7 @@ def test_the_model_is_in_evaluation_mode_without_gradients_in_an_evaluation(data
 
     task = T()
     run_visits(task, data, 1).evaluate()
-    assert task.seen == [(False, False)]
+    assert set(task.seen) == {(False, False)}
 
 
 def test_a_callback_that_turns_evaluation_mode_on_does_not_stop_dropout(data):
@@ -148,7 +147,7 @@ def test_bf16_also_holds_in_evaluation(data):
 
     task = T()
     run_visits(task, data, 1).evaluate()
-    assert task.seen == [torch.bfloat16]
+    assert set(task.seen) == {torch.bfloat16}
 
 
 def test_weights_and_optimizer_stay_in_float32_under_bf16(data):
@@ -293,131 +292,6 @@ def test_augment_may_change_a_batch_in_place_without_harm_to_the_shard(data):
     before = data.open_shard("train", 0).columns["x"].copy()
     assert_equals_bare_loop(T(), data)
     assert np.array_equal(data.open_shard("train", 0).columns["x"], before)
-
-
-# Evaluation
-
-
-def test_evaluation_weighs_metrics_by_rows_over_an_uneven_last_batch(tmp_path):
-    values = np.arange(300, dtype=np.float32)
-    data = from_arrays(
-        tmp_path,
-        {"x": np.zeros((300, 4), "f4"), "y": np.zeros((300, 1), "f4")},
-        val={"x": np.zeros((300, 4), "f4"), "y": values[:, None]},
-        shards=1,
-    )
-
-    class T(LineTask):
-        def metrics(self, model, batch, params):
-            return {"mean": batch["y"].mean(), "most": batch["y"].max().item()}
-
-    sums = run_visits(T(), data, 1).evaluate().sums
-    y = data.open_shard("val", 0).columns["y"]
-    assert sums["mean"][0] / sums["mean"][1] == pytest.approx(149.5, rel=1e-7)
-    assert sums["most"] == (float(y[:256].max()) * 256 + float(y[256:].max()) * 44, 300)
-
-
-def test_evaluation_gives_the_loss_of_the_model_without_dropout(data):
-    chain = run_visits(LineTask(), data, 1)
-    shard = data.open_shard("val", 0)
-    x, y = (torch.from_numpy(shard.columns[name].copy()) for name in ("x", "y"))
-    with torch.no_grad():
-        expected = ((chain.model(x) - y) ** 2).mean().item()
-    total, rows = chain.evaluate().sums["loss"]
-    assert total / rows == pytest.approx(expected, rel=1e-6)
-
-
-def test_evaluation_leaves_the_state_as_it_was(data):
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.line = nn.Linear(4, 1)
-            self.register_buffer("calls", torch.zeros(1))
-
-        def forward(self, x):
-            self.calls += 1
-            return self.line(x)
-
-    class T(LineTask):
-        def model(self, params):
-            return Counting()
-
-    chain = run_visits(T(), data, 2)
-    before = bytes(chain.states[-1].buffer)
-    chain.evaluate()
-    assert bytes(chain.states[-1].buffer) == before
-
-
-def test_evaluating_twice_gives_the_same(data):
-    class T(LineTask):
-        def metrics(self, model, batch, params):
-            return {"random": torch.rand(1)}
-
-    chain = run_visits(T(), data, 1)
-    assert chain.evaluate().sums == chain.evaluate().sums
-
-
-def test_metric_names_are_the_loss_and_what_metrics_gives(data):
-    class T(LineTask):
-        def metrics(self, model, batch, params):
-            return {"error": 0.5, "bias": 0.1}
-
-    framework = TorchFramework(T(), device="cpu")
-    names = framework.metric_names(make_call(), data.open_shard("train", 0))
-    assert names == ("loss", "error", "bias")
-
-
-# Loading
-
-
-def test_a_loaded_model_is_in_evaluation_mode_with_the_weights_of_the_state(data):
-    chain = run_visits(LineTask(), data, 3)
-    model = chain.model
-    assert not model.training
-    weights = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
-    assert all(torch.equal(chain.tensors[name], value) for name, value in weights.items())
-
-
-def test_changing_a_loaded_model_leaves_the_state_alone(data):
-    chain = run_visits(LineTask(), data, 1)
-    before = bytes(chain.states[-1].buffer)
-    with torch.no_grad():
-        chain.model[0].weight.zero_()
-    assert bytes(chain.states[-1].buffer) == before
-
-
-def test_loading_leaves_the_callers_generators_alone(data):
-    chain = run_visits(LineTask(), data, 1)
-    torch.manual_seed(7)
-    expected = torch.rand(1)
-    torch.manual_seed(7)
-    _ = chain.model
-    assert torch.equal(torch.rand(1), expected)
-
-
-def test_a_loaded_model_has_the_random_constants_it_was_trained_with(data):
-    class Projected(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.projection = torch.randn(4, 4)
-            self.line = nn.Linear(4, 1)
-
-        def forward(self, x):
-            return self.line(x @ self.projection)
-
-    built = []
-
-    class T(LineTask):
-        def model(self, params):
-            built.append(Projected())
-            return built[-1]
-
-    framework = TorchFramework(T(), device="cpu")
-    call = replace(make_call(), trials=(3,), seed=5)
-    state, _ = framework.train(
-        call, data.open_shard("train", 0), None, lambda n: memoryview(bytearray(n))
-    )
-    assert torch.equal(framework.load({}, state).projection, built[0].projection)
 
 
 # Params

@@ -9,7 +9,8 @@ from torch import nn, optim
 
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.train.torch_state import DTYPES, Components, copy_state, view_of
+from cerebro.train.torch_buffer import DTYPES, copy_state, view_of
+from cerebro.train.torch_state import Components
 from cerebro.train.visit import State
 from tests.unit.train.bare import (
     Chain,

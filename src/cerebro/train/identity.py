@@ -1,0 +1,121 @@
+"""Which task a run was made with: its name, its code and its arguments."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import pickle
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType
+
+from cerebro.task import Task
+
+#: Prefix of the modules made of `file.py:Class` tasks.
+FILE_MODULE = "cerebro_task_"
+
+
+def describe_task(task: Task) -> tuple[str, str]:
+    """`module:Class`, and a SHA-256 of what the task computes with.
+
+    That is the source of its classes, of the file they are in, for the functions it calls there,
+    and the values it was given. "" where the class's source cannot be read.
+    """
+    cls = type(task)
+    where = cls.__module__
+    if where.startswith(FILE_MODULE):
+        where = os.path.abspath(inspect.getfile(cls))
+    return f"{where}:{cls.__qualname__}", _digest(task)
+
+
+def has_own_state(task: Task) -> bool:
+    """Whether the task differs from one made without arguments, as far as can be told.
+
+    Such a task cannot be made again from its name alone.
+    """
+    if not vars(task):
+        return False
+    try:
+        fresh = type(task)()
+    except Exception:
+        return True
+    return list(_state(vars(task), is_exact=True)) != list(_state(vars(fresh), is_exact=True))
+
+
+def _digest(task: Task) -> str:
+    cls = type(task)
+    # A class of a script or notebook arrives by value on a worker, whose __main__ is another.
+    home = sys.modules.get(cls.__module__)
+    if cls.__module__ == "__main__" and not hasattr(home, cls.__qualname__.split(".")[0]):
+        return ""
+    try:
+        parts = [inspect.getsource(cls)]
+    except (OSError, TypeError):
+        return ""
+    parts += [_source_of(base) for base in cls.__mro__[1:] if _is_users(base)]
+    parts.append(_module_source(cls))
+    parts += _state(vars(task))
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode(errors="backslashreplace"))
+    return digest.hexdigest()
+
+
+def _is_users(base: type) -> bool:
+    return base is not Task and base.__module__.split(".")[0] not in sys.stdlib_module_names
+
+
+def _source_of(base: type) -> str:
+    try:
+        return inspect.getsource(base)
+    except (OSError, TypeError):
+        return f"{base.__module__}:{base.__qualname__}"
+
+
+def _module_source(cls: type) -> str:
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if path is None or not path.endswith(".py"):
+        return ""
+    try:
+        with open(path, encoding="utf-8", errors="backslashreplace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _state(value: object, *, is_exact: bool = False, depth: int = 0) -> Iterator[str]:
+    """A value as text that is the same in every process: of objects, only the type.
+
+    With `is_exact` objects count too: by their pickles, and without one as unlike all others.
+    """
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        yield repr(value)
+    elif isinstance(value, type | FunctionType | BuiltinFunctionType):
+        yield f"{value.__module__}:{value.__qualname__}"
+    elif depth < _DEPTH and isinstance(value, Mapping | list | tuple | set | frozenset):
+        yield f"{type(value).__qualname__} of {len(value)}"
+        for item in _items(value):
+            yield from _state(item, is_exact=is_exact, depth=depth + 1)
+    else:
+        yield f"{type(value).__module__}:{type(value).__qualname__}"
+        if is_exact:
+            yield _pickle(value)
+
+
+#: Levels of lists and dicts that are looked into, since one may hold itself.
+_DEPTH = 20
+
+
+def _items(value: Collection[object]) -> list[object]:
+    if isinstance(value, Mapping):
+        pairs = sorted(value.items(), key=lambda pair: repr(pair[0]))
+        return [part for pair in pairs for part in pair]
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
+
+
+def _pickle(value: object) -> str:
+    try:
+        return pickle.dumps(value).hex()
+    except Exception:
+        return f"{id(value):x}"
