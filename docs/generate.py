@@ -15,6 +15,7 @@ from types import ModuleType
 #: The modules whose `__all__` is the public interface, in the order of the page.
 PUBLIC_MODULES = (
     "cerebro",
+    "cerebro.results",
     "cerebro.data",
     "cerebro.tune",
     "cerebro.storage",
@@ -32,6 +33,11 @@ Generated from the docstrings by `make docs`; do not edit. The examples below ar
 
 PROMPT = re.compile(r"^(>>>|\.\.\.)( |$)", re.MULTILINE)
 
+#: `#:` comments above a field of a class or above an attribute that its constructor sets.
+ATTRIBUTE = re.compile(
+    r"(?P<comment>(?:^ +#: .*\n)+)^ +(?:self\.)?(?P<name>[a-z]\w*)(?P<rest>(?:: | = ).*)?$", re.M
+)
+
 SECTION = re.compile(r"^(Args|Raises):\n    ")
 SECTION_ITEM = re.compile(r"^    (\w+):")
 
@@ -39,18 +45,21 @@ SECTION_ITEM = re.compile(r"^    (\w+):")
 def render() -> str:
     """The whole page."""
     parts = [HEADER]
+    seen: set[int] = set()
     for name in PUBLIC_MODULES:
-        parts += render_module(importlib.import_module(name))
+        parts += render_module(importlib.import_module(name), seen)
     return "\n".join(parts)
 
 
-def render_module(module: ModuleType) -> Iterator[str]:
+def render_module(module: ModuleType, seen: set[int]) -> Iterator[str]:
+    """A module's section, without what is in an earlier one; `seen` holds the ids of that."""
     yield f"## {module.__name__}\n"
     yield from render_doc(module)
     for name in public_names(module):
         value = getattr(module, name)
-        if inspect.ismodule(value):
-            continue  # has a section of its own
+        if inspect.ismodule(value) or id(value) in seen:
+            continue  # modules have a section of their own
+        seen.add(id(value))
         if inspect.isclass(value):
             yield from render_class(f"{module.__name__}.{name}", value)
         elif inspect.isfunction(value):
@@ -79,18 +88,38 @@ def render_class(title: str, cls: type) -> Iterator[str]:
 
 
 def render_members(cls: type) -> Iterator[str]:
-    """A line for each value of an enum, each property and each method."""
+    """An item for each value of an enum, each attribute, property and method."""
     if issubclass(cls, enum.Enum):
         yield from (f"- `{member.name}` = `{member.value!r}`" for member in cls)
+    elif not issubclass(cls, BaseException):
+        yield from render_attributes(cls)
     for name, member in vars(cls).items():
         if name.startswith("_"):
             continue
         if isinstance(member, property):
-            yield f"- `{name}`{summary(member)}"
+            yield render_member(name, member)
         elif inspect.isfunction(member):
-            yield f"- `{name}{signature(member)}`{summary(member)}"
+            yield render_member(f"{name}{signature(member)}", member)
         elif isinstance(member, classmethod | staticmethod):
-            yield f"- `{name}{signature(member.__func__)}`{summary(member.__func__)}"
+            yield render_member(f"{name}{signature(member.__func__)}", member.__func__)
+
+
+def render_attributes(cls: type) -> Iterator[str]:
+    """Those that a `#:` comment explains."""
+    for found in ATTRIBUTE.finditer(inspect.getsource(cls)):
+        text = " ".join(line.strip().removeprefix("#: ") for line in found["comment"].splitlines())
+        # Of `self.name = value` the value says nothing to a reader.
+        rest = found["rest"] if (found["rest"] or "").startswith(": ") else ""
+        yield f"- `{found['name']}{rest}`: {text}"
+
+
+def render_member(title: str, member: object) -> str:
+    """The whole docstring, its first paragraph behind the name and the others below it."""
+    first, _, rest = (own_doc(member) or "").partition("\n\n")
+    lines = [": ".join([f"- `{title}`", *([" ".join(first.split())] if first else [])])]
+    for part in render_paragraphs(rest):
+        lines += ["", textwrap.indent(part.rstrip("\n"), "  ")]
+    return "\n".join([*lines, ""] if rest else lines)
 
 
 def constructor(cls: type) -> str:
@@ -103,7 +132,11 @@ def constructor(cls: type) -> str:
 
 def render_doc(value: object) -> Iterator[str]:
     """A docstring as Markdown: prose as it is, examples and drawings as code blocks."""
-    for paragraph in (own_doc(value) or "").split("\n\n"):
+    yield from render_paragraphs(own_doc(value) or "")
+
+
+def render_paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
         if PROMPT.match(paragraph):
             yield f"```pycon\n{paragraph}\n```\n"
         elif SECTION.match(paragraph):
@@ -121,12 +154,6 @@ def own_doc(value: object) -> str | None:
     doc = inspect.cleandoc(value.__doc__) if isinstance(value.__doc__, str) else None
     name = getattr(value, "__name__", "")
     return None if doc is None or doc.startswith(f"{name}(") else doc
-
-
-def summary(value: object) -> str:
-    """The first sentence or two, ready to follow a name."""
-    first = (own_doc(value) or "").split("\n\n")[0].replace("\n", " ")
-    return f": {first}" if first else ""
 
 
 def signature(value: object) -> str:

@@ -49,7 +49,7 @@ def test_a_directory_is_no_experiment_file(project, command):
         ("store=tasks.py", "the store must be a directory, but "),
         ("data=nowhere", "the dataset directory "),
         ("data=.", "there is no dataset at "),
-        ("name=../toy", "`name` must start with a letter or digit"),
+        ("name=../toy", "`name`: a run's name must start with a letter or digit"),
         ("search=bayes", "unknown search 'bayes'. Known: grid, random."),
     ],
 )

@@ -218,6 +218,7 @@ class LocalBackend:
                 worker.process.connection.send(slot)
         elif isinstance(message, Hello):
             worker.is_ready = self._has_joined = True
+            self._failed_starts = 0
             self._events.append(Joined(message.info))
         elif isinstance(message, CannotStart):
             if not self._has_joined:
@@ -231,7 +232,6 @@ class LocalBackend:
         if call is None:
             raise WorkerError(f"worker {index} answered without having a visit: {message!r:.200}")
         worker.call, worker.given = None, None
-        self._failed_starts = 0
         if isinstance(message, VisitDone):
             state = None if message.state is None else self._keep(message.state, given)
             self._events.append(Done(index, call, message.report, state))

@@ -76,6 +76,8 @@ def format_leaderboard(
 class LineTracker:
     """Prints a line when an epoch ends, at most one every two seconds; failures always.
 
+    The first line waits for the first visit: a run that is refused there says why, and no more.
+
     >>> import io
     >>> from cerebro.types import TrialStatus
     >>> out = io.StringIO()
@@ -94,11 +96,13 @@ class LineTracker:
         self._board = Board()
         self._printed_s = float("-inf")
         self._unsaid = 0
+        self._opening = ""
 
     def record(self, record: Record) -> None:
         self._board.record(record)
         match record:
             case VisitFinished():
+                self._open()
                 self._maybe("", QUIET_INTERVAL_S)
             case EpochFinished(replayed=False):
                 self._unsaid += 1
@@ -108,7 +112,7 @@ class LineTracker:
             case WorkerChanged(alive=False):
                 self._print(f"worker {record.worker} was lost: {clean(record.cause or 'unknown')}")
             case RunStarted():
-                self._print(describe(record))
+                self._opening = describe(record) + "\n"
                 self._printed_s = self._clock()
             case RunFinished():
                 rows = self._board.ranked()
@@ -133,7 +137,14 @@ class LineTracker:
         epoch = f"epoch {record.epoch + 1}/{self._board.run.epochs}"
         return f"{trial_id(record.trial)} {epoch}  {values}  [{params}]"
 
+    def _open(self) -> None:
+        if self._opening:
+            self._stream.write(self._opening)
+            self._stream.flush()
+            self._opening = ""
+
     def _print(self, line: str) -> None:
+        self._open()
         self._stream.write(line + "\n")
         self._stream.flush()
 

@@ -55,7 +55,7 @@ class TalkingTask(ToyTask):
 class Environment(ToyFramework):
     def train(self, *args):
         state, report = super().train(*args)
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
         found = {name: os.environ.get(name) for name in names}
         return State(state.buffer, {"environment": found}), report
 

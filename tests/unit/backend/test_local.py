@@ -10,9 +10,11 @@ import sys
 import pytest
 
 from cerebro.backend import LocalBackend
+from cerebro.backend.base import Failed, Lost
 from cerebro.errors import WorkerError
 from cerebro.testing.backend_session import Session, make_call, wait_until_gone
 from tests.unit.backend import growing
+from tests.unit.backend.forking import ForkingTask, UnreadableTask
 
 DRIVER = """
 import sys
@@ -23,6 +25,21 @@ session = Session(LocalBackend(), Path(sys.argv[1]))
 session.start(2)
 session.backend.submit(0, make_call(fail="hang"), None)
 print(*session.pids.values(), flush=True)
+session.backend.events()
+"""
+
+
+FORKING_DRIVER = """
+import sys
+from pathlib import Path
+from cerebro.backend import LocalBackend
+from cerebro.testing.backend_session import Session, make_call
+from tests.unit.backend.forking import ForkingTask
+session = Session(LocalBackend(), Path(sys.argv[1]))
+session.backend.start(session.setup(ForkingTask(Path({pid_file!r}))), 1)
+session.join()
+session.train(0, make_call())
+print("trained", flush=True)
 session.backend.events()
 """
 
@@ -46,6 +63,51 @@ def test_no_worker_survives_its_driver(tmp_path, number):
     assert len(pids) == 2
     for pid in pids:
         wait_until_gone(pid)
+
+
+def test_what_a_task_has_started_does_not_survive_the_driver_either(tmp_path):
+    code = FORKING_DRIVER.format(pid_file=str(tmp_path / "pid"))
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    with driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"trained\n"
+        driver.kill()
+    wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_dead_worker_is_missed_though_its_pipe_lives_on_in_a_process_it_forked(backend, tmp_path):
+    session = Session(backend, tmp_path)
+    backend.start(session.setup(ForkingTask(tmp_path / "pid")), 1)
+    session.join()
+    session.train(0, make_call())
+    os.kill(session.pids[0], signal.SIGKILL)
+    session.next(Lost)
+    wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure_of_its_visit(backend, tmp_path):
+    session = Session(backend, tmp_path)
+    backend.start(session.setup(UnreadableTask()), 1)
+    session.join()
+    event = session.run(0, make_call())
+    assert isinstance(event, Failed)
+    assert "not a number" in event.failure.message
+
+
+def test_a_worker_that_cannot_be_replaced_leaves_the_others_working(backend, tmp_path, caplog):
+    module = tmp_path / "mine.py"
+    module.write_text("from cerebro.testing.toy import ToyTask\n\nclass Mine(ToyTask): pass\n")
+    session = Session(backend, tmp_path)
+    backend.start(session.setup(f"{module}:Mine"), 2)
+    session.join()
+    session.join()
+    module.write_text("this is no Python\n")
+    os.kill(session.pids[0], signal.SIGKILL)
+    session.next(Lost)
+    state = session.train(1, make_call())
+    while "fewer workers" not in caplog.text:
+        state = session.train(1, make_call(1), state)
+    assert "mine.py" in caplog.text
 
 
 def test_what_workers_print_goes_to_their_logs(backend, tmp_path):
@@ -80,7 +142,7 @@ def test_workers_use_the_threads_they_were_given(backend, tmp_path):
     backend.start(session.setup(growing.EnvironmentTask(), threads=3), 1)
     session.join()
     environment = session.train(0, make_call()).meta["environment"]
-    assert environment == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
+    assert environment == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "PYTHONHASHSEED": "0"}
 
 
 def test_a_state_that_grows_gets_a_larger_slot(backend, tmp_path):
@@ -97,10 +159,11 @@ def test_a_state_that_grows_gets_a_larger_slot(backend, tmp_path):
         assert session.content(state) == growing.content(size)
 
 
-def test_a_worker_does_not_see_ctrl_c(backend, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_stopping_is_the_drivers_business(backend, tmp_path, number):
     session = Session(backend, tmp_path)
     session.start(1)
-    os.kill(session.pids[0], signal.SIGINT)
+    os.kill(session.pids[0], number)
     assert session.train(0, make_call()).bytes > 0
 
 

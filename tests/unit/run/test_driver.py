@@ -4,6 +4,8 @@ import errno
 import shutil
 import signal
 import sys
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +53,32 @@ class WatchedBackend(InlineBackend):
         super().submit(worker, call, source)
 
 
+class LateSaves(InlineBackend):
+    """A disk so slow that a checkpoint is written only when there is nothing else to do."""
+
+    def __init__(self):
+        super().__init__()
+        self._is_idle = threading.Event()
+        self.trained = 0
+        #: Visits trained when the first checkpoint was written.
+        self.ahead = None
+
+    def submit(self, worker, call, source):
+        self.trained += call.is_training
+        super().submit(worker, call, source)
+
+    def events(self):
+        if self._events.empty() and not self._queue:
+            self._is_idle.set()
+        return super().events()
+
+    def save(self, state, request):
+        if self.ahead is None:
+            self._is_idle.wait()
+            self.ahead = self.trained
+        return super().save(state, request)
+
+
 # Metrics and params
 
 
@@ -87,6 +115,22 @@ def test_a_param_that_the_task_lacks_refuses_the_run(data, folder, root):
     with pytest.raises(UsageError, match=r"asks for params\['lr'\], but the trial has: rate"):
         fit_toy(root, toy_spec(data, {"rate": [0.1, 0.2]}))
     assert list(folder.iterdir()) == []
+
+
+# Done and durable
+
+
+@pytest.mark.parametrize(("mode", "ahead"), [("visit", 4 + 1), ("epoch", 2 * 4 + 4)])
+def test_training_runs_ahead_of_the_disk_by_one_visit_a_trial_and_those_in_flight(
+    data, root, mode, ahead
+):
+    space = {"lr": [0.1, 0.2, 0.3, 0.4]}
+    spec = toy_spec(data, space, epochs=4, val_shards=0, metric="train_loss")
+    spec = replace(spec, checkpoint=Checkpointing(mode))
+    backend = LateSaves()
+    fit_toy(root, spec, backend=backend, threaded=True)
+    assert backend.ahead == ahead
+    check(root)
 
 
 # States in memory

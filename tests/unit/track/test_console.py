@@ -127,3 +127,13 @@ def test_the_efficiency_of_a_resumed_run_is_that_of_its_last_part() -> None:
     for record in resumed_run():
         tracker.record(record)
     assert out.getvalue().endswith(", since the last resume\n")
+
+
+def test_lines_begin_with_the_first_visit() -> None:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    tracker.record(started())
+    tracker.record(TrialAdded(trial=0, params={}))
+    assert out.getvalue() == ""
+    tracker.record(visit(0, 0, 0))
+    assert out.getvalue().startswith("run ")

@@ -159,16 +159,19 @@ class Bare:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip_grad_norm)
         self.optimizer.step()
         if self.scheduler is not None and self.task.scheduler_step == "batch":
-            self.scheduler.step()
+            self._step_scheduler(loss.item())
 
     def _end_epoch(self, epoch: int) -> None:
         if self.scheduler is not None and self.task.scheduler_step == "epoch":
-            if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-                rows = sum(n for _, n in self.losses)
-                self.scheduler.step(sum(value * n for value, n in self.losses) / rows)
-            else:
-                self.scheduler.step()
+            rows = sum(n for _, n in self.losses)
+            self._step_scheduler(sum(value * n for value, n in self.losses) / rows)
         self.task.on_epoch_end(self.model, self.optimizer, self.params, epoch)
+
+    def _step_scheduler(self, loss: float) -> None:
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self.scheduler.step(loss)
+        else:
+            self.scheduler.step()
 
     @property
     def tensors(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import enum
 import json
 import math
 from collections import Counter, OrderedDict
@@ -73,3 +74,37 @@ def test_ordered_dicts_keep_their_order():
 def test_what_cannot_travel_is_named_with_its_place(value):
     with pytest.raises(UsageError, match=r"the scheduler's state must hold .* but has a "):
         encode(value, "the scheduler's state")
+
+
+class Text(enum.StrEnum):
+    A = "a"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class OldText(str, enum.Enum):  # noqa: UP042 - what people write
+    A = "a"
+
+
+class Real(float):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(Text.A, "a"), (OldText.A, "a"), (Number.ONE, 1), (Real(0.5), 0.5), (Real("inf"), math.inf)],
+)
+def test_subclasses_of_numbers_and_text_are_reduced_to_them(value, plain):
+    encoded = encode({"it": value}, "it")
+    assert same(decode(encoded), {"it": plain})
+    assert same(decode(encode({value: 1}, "it")), {plain: 1})
+    assert '"a"' in json.dumps(encode(Text.A, "it"))
+
+
+def test_nothing_but_plain_types_leaves():
+    encoded = encode({Text.A: [Text.A, Number.ONE, Real(0.5)], "t": (Real(0.5),)}, "it")
+    assert all(type(key) is str for key in encoded)
+    assert [type(item) for item in encoded["a"]] == [str, int, float]
+    assert type(encoded["t"]["v"][0]) is float

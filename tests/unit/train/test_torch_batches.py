@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cerebro.data import SparseRows, from_arrays, permutation
+from cerebro.data import SparseRows, batch_order, from_arrays
 from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_device import BATCH_SIZES
 from tests.unit.train.bare import make_call
 
 ROWS = 11
@@ -55,7 +56,7 @@ def labels(found):
 
 
 def test_a_training_visit_takes_rows_in_its_seeded_order(batches, shard):
-    order = permutation(ROWS, seed=3, trial=2, epoch=1, shard=0)
+    order = batch_order(shard, seed=3, trial=2, epoch=1)
     found = shuffled(batches, shard, seed=3, trials=(2,), epoch=1)
     assert labels(found) == np.asarray(shard.columns["label"])[order].tolist()
 
@@ -120,6 +121,25 @@ def test_changing_a_batch_changes_neither_the_shard_nor_the_next_batch(batches, 
         batch["image"].zero_()
         del batch["label"]
     assert labels(shuffled(batches, shard)) == labels(expected)
+
+
+def test_what_is_asked_of_one_batch_is_not_asked_of_the_next(batches, shard):
+    call = make_call(batch_size=4, shard=0)
+    for batch, _ in batches.shuffled(shard, call):
+        assert not batch["half"].requires_grad
+        assert batch["half"].grad is None
+        batch["half"].requires_grad_().float().sum().backward()
+
+
+def test_buffers_of_few_batch_sizes_are_kept(batches, shard):
+    for size in range(1, 50):
+        next(batches.in_order(shard, size))
+    assert len(batches._buffers) == BATCH_SIZES
+
+
+def test_buffers_of_sizes_that_take_turns_are_used_again(batches, shard):
+    places = [next(batches.in_order(shard, size))[0]["image"].data_ptr() for size in (4, 3, 4)]
+    assert places[0] == places[2]
 
 
 def test_an_evaluation_between_two_batches_of_training_is_no_harm(batches, shard):

@@ -201,13 +201,23 @@ def test_a_module_added_while_training_is_not_lost_silently(data):
         run_visits(T(), data, 2)
 
 
-def test_a_parameter_group_added_while_training_is_refused_clearly(data):
+def test_a_group_of_parameters_that_no_visit_could_make_again_is_refused_clearly(data):
     class T(LineTask):
         def on_epoch_start(self, model, optimizer, params, epoch):
             optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
 
-    with pytest.raises(UsageError, match="group"):
-        run_visits(T(), data, 2)
+    with pytest.raises(UsageError, match="add_param_group must add parameters that the model has"):
+        run_visits(T(), data, 1)
+
+
+def test_groups_that_were_rebuilt_are_refused_clearly(data):
+    class T(LineTask):
+        def on_epoch_start(self, model, optimizer, params, epoch):
+            optimizer.param_groups.clear()
+            optimizer.add_param_group({"params": [*model[3].parameters()]})
+
+    with pytest.raises(UsageError, match="param_groups must stay as optimizer"):
+        run_visits(T(), data, 1)
 
 
 def test_optimizer_state_that_belongs_to_no_parameter_is_refused_clearly(data):

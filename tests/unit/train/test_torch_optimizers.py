@@ -94,6 +94,7 @@ SCHEDULERS: dict[str, tuple[str, Any]] = {
     "lambda": ("epoch", lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch)),
     "cosine": ("epoch", lambda o: lr_scheduler.CosineAnnealingLR(o, 3)),
     "restarts": ("epoch", lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2)),
+    "plateau by batch": ("batch", lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0)),
     "plateau": ("epoch", lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0, threshold=0.9)),
     "one cycle": ("batch", lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=30)),
     "cyclic": ("batch", lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=5)),
@@ -156,6 +157,64 @@ def test_parameter_groups_keep_their_own_settings(data):
             )
 
     assert_equals_bare_loop(T(), data)
+
+
+class Unfreezing(LineTask):
+    """Trains its last layer first; the first layer joins after an epoch."""
+
+    def make(self, params, lr):
+        return optim.Adam(params, lr=lr)
+
+    def optimizer(self, model, params):
+        model[0].requires_grad_(False)
+        return self.make(model[3].parameters(), 0.01)
+
+    def on_epoch_start(self, model, optimizer, params, epoch):
+        if epoch == 1:
+            model[0].requires_grad_(True)
+            optimizer.add_param_group({"params": [*model[0].parameters()], "lr": 0.002})
+
+
+class ByName(Unfreezing):
+    def optimizer(self, model, params):
+        model[0].requires_grad_(False)
+        return self.make(list(model[3].named_parameters()), 0.01)
+
+    def on_epoch_start(self, model, optimizer, params, epoch):
+        if epoch == 1:
+            model[0].requires_grad_(True)
+            named = list(model[0].named_parameters())
+            optimizer.add_param_group({"params": named, "lr": 0.002})
+
+
+class Scheduled(Unfreezing):
+    def optimizer(self, model, params):
+        optimizer = super().optimizer(model, params)
+        return optimizer, lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.9)
+
+
+class Twice(Unfreezing):
+    """Weight and bias join one after the other."""
+
+    def on_epoch_start(self, model, optimizer, params, epoch):
+        if epoch < 2:
+            param = [model[0].weight, model[0].bias][epoch]
+            param.requires_grad_(True)
+            optimizer.add_param_group({"params": param, "betas": (0.5, 0.9)})
+
+
+@pytest.mark.parametrize("task", [Unfreezing(), ByName(), Twice(), Scheduled()])
+def test_parameter_groups_added_in_a_callback_travel(data, task):
+    assert_equals_bare_loop(task, data, visits=8)
+
+
+def test_an_added_group_keeps_its_own_settings(data):
+    chain = run_visits(Unfreezing(), data, 6)
+    assert [[g["lr"] for g in state.meta["groups"]] for state in chain.states] == [
+        *[[0.01]] * 2,
+        *[[0.01, 0.002]] * 4,
+    ]
+    assert chain.evaluate().rows == 11
 
 
 def test_settings_changed_in_a_callback_travel(data):

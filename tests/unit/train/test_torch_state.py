@@ -9,7 +9,7 @@ from torch import nn, optim
 
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.train.torch_buffer import DTYPES, copy_state, view_of
+from cerebro.train.torch_buffer import DTYPES, PrivateCopy, copy_state, view_of
 from cerebro.train.torch_state import Components
 from cerebro.train.visit import State
 from tests.unit.train.bare import (
@@ -139,6 +139,18 @@ def test_plain_tensor_attributes_travel(data):
             return self.line(x + self.mean)
 
     assert_equals_bare_loop_of_parameters(with_model(Smoothed), data)
+
+
+def test_plain_tensor_attributes_go_to_the_device_where_they_were():
+    def make(device):
+        model = nn.Linear(1, 1)
+        model.mean = torch.zeros(4, device=device)
+        return Components(model, optim.SGD(model.parameters(), lr=0.1), None, None)
+
+    state = State(make("cpu").save(allocate, None), make("cpu").meta())
+    parts = make("meta")
+    parts.bind_model(*PrivateCopy().take(state), state.meta)
+    assert parts.model.mean.device.type == "meta"
 
 
 def assert_equals_bare_loop_of_parameters(task, data):
@@ -285,6 +297,14 @@ def test_a_copied_state_is_equal_and_apart():
     assert bytes(own) == bytes(buffer)
     view_of(copied, own, copied["a"]).zero_()
     assert tensors_of(state)["a"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_private_copy_has_all_but_the_optimizers_tensors_where_they_lie(data):
+    chain = run_visits(LineTask(), data, 2)
+    layout, own = PrivateCopy().take(chain.states[-1])
+    for entry in layout.entries:
+        found, expected = view_of(layout, own, entry), chain.tensors[entry.name]
+        assert torch.equal(found, expected) != entry.name.startswith("optimizer.")
 
 
 @pytest.mark.parametrize("code", DTYPES)
