@@ -35,7 +35,9 @@ PROMPT = re.compile(r"^(>>>|\.\.\.)( |$)", re.MULTILINE)
 
 #: `#:` comments above a field of a class or above an attribute that its constructor sets.
 ATTRIBUTE = re.compile(
-    r"(?P<comment>(?:^ +#: .*\n)+)^ +(?:self\.)?(?P<name>[a-z]\w*)(?P<rest>(?:: | = ).*)?$", re.M
+    r"(?P<comment>(?:^ +#: .*\n)+)"
+    r"^ +(?P<self>self\.)?(?P<name>[a-z]\w*)(?P<type>: [^=\n]*\w\S*)?(?P<value> = .*)?$",
+    re.M,
 )
 
 SECTION = re.compile(r"^(Args|Raises):\n    ")
@@ -84,7 +86,7 @@ def render_class(title: str, cls: type) -> Iterator[str]:
     yield f"### class `{title}{constructor(cls)}`\n"
     yield from render_doc(cls)
     if items := list(render_members(cls)):
-        yield "\n".join([*items, ""])
+        yield "\n".join(items).rstrip() + "\n"
 
 
 def render_members(cls: type) -> Iterator[str]:
@@ -109,8 +111,8 @@ def render_attributes(cls: type) -> Iterator[str]:
     for found in ATTRIBUTE.finditer(inspect.getsource(cls)):
         text = " ".join(line.strip().removeprefix("#: ") for line in found["comment"].splitlines())
         # Of `self.name = value` the value says nothing to a reader.
-        rest = found["rest"] if (found["rest"] or "").startswith(": ") else ""
-        yield f"- `{found['name']}{rest}`: {text}"
+        value = "" if found["self"] else found["value"] or ""
+        yield f"- `{found['name']}{found['type'] or ''}{value}`: {text}"
 
 
 def render_member(title: str, member: object) -> str:

@@ -3,6 +3,7 @@
 Stop it with Ctrl-C in the middle and run it again: it goes on where it was.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torch import nn
 
 import cerebro
 from cerebro import Experiment, Task, tune
+from cerebro.errors import RunInterrupted
 
 FOLDER = Path("demo")
 
@@ -42,7 +44,13 @@ class Digits(Task):
         return {"accuracy": (model(batch["x"]).argmax(1) == batch["y"]).float().mean()}
 
 
-def main() -> None:
+def near(path: str | Path) -> str:
+    """The path as it is shortest to type from here."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+def main() -> int:
+    print("16 networks x 8 shards: starting 2 workers, which takes some seconds", flush=True)
     data = FOLDER / "data"
     if not (data / "dataset.json").exists():
         cerebro.data.from_arrays(
@@ -54,24 +62,31 @@ def main() -> None:
         "dropout": tune.choice([0.0, 0.3]),
     }
     exp = Experiment(name="digits", data=data, store=FOLDER / "runs", workers=2, seed=0)
-    result = exp.run_fit(
-        Digits(),
-        space,
-        num_epochs=6,
-        batch_size=32,
-        metric="val_accuracy",
-        mode="max",
-        progress=True,
-        fresh="--fresh" in sys.argv,
-    )
+    try:
+        result = exp.run_fit(
+            Digits(),
+            space,
+            num_epochs=6,
+            batch_size=32,
+            metric="val_accuracy",
+            mode="max",
+            progress=True,
+            fresh="--fresh" in sys.argv,
+        )
+    except RunInterrupted as stop:
+        print(stop, file=sys.stderr)
+        return stop.exit_code
+    # Nobody needs to activate an environment to type these.
+    python, run = near(sys.executable), near(result.path)
     print(f"\nbest: {result.best.id} {dict(result.best.params)}")
     print(f"      {result.metric} {result.best.metrics[result.metric]:.4f}")
-    print(f"look: {result.path}/report.html in a browser")
-    print(f"      {result.path}/trace.json at ui.perfetto.dev")
-    print(f"      tensorboard --logdir {result.path}/tensorboard")
-    print(f"next: cerebro results {result.path} --csv")
-    print("      python examples/demo.py --fresh")
+    print(f"look: {run}/report.html in a browser, {run}/trace.json at ui.perfetto.dev")
+    print(f"      {python} -m pip install tensorboard, then")
+    print(f"      {python} -m tensorboard.main --logdir {run}/tensorboard")
+    print(f"next: {python} -m cerebro results {run} --csv")
+    print(f"      {python} -m examples.demo --fresh")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

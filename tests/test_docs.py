@@ -151,3 +151,43 @@ def test_every_error_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     classes = [name for name, value in vars(errors).items() if isinstance(value, type)]
     assert [name for name in classes if f"cerebro.errors.{name}" not in page] == []
+
+
+def test_methods_and_attributes_are_on_the_api_page_in_full():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert "  - `keep_top`: At the end keep the checkpoints of so many best trials" in page
+    for name in ("framework", "amp", "clip_grad_norm", "scheduler_step"):
+        assert re.search(rf"^- `{name}: [^`]+`: \S", page, re.MULTILINE), name
+    assert "cerebro.results.TrialResult(" in page
+    assert "cerebro.results.Leaderboard(" in page
+
+
+def table_of(title: str) -> set[str]:
+    """What stands in the first columns of the tables of a section of the experiment file's page."""
+    page = (ROOT / "docs" / "experiment-file.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell) or [cell]}
+
+
+def test_every_key_and_domain_of_an_experiment_file_is_documented():
+    schema = importlib.import_module("cerebro.config.schema")
+    domain = importlib.import_module("cerebro.search.domain")
+    names = {*schema.ExperimentConfig.model_fields, *domain.DOMAINS}
+    assert table_of("Keys") - {"key", "domain"} == names
+
+
+def test_every_command_and_flag_is_documented():
+    app = importlib.import_module("cerebro.cli.app").app
+    group = importlib.import_module("typer").main.get_command(app)
+    commands = [group, *group.commands.values()]
+    flags = {flag for c in commands for param in c.params for flag in param.opts if "-" in flag}
+    told = table_of("Commands")
+    assert {text.split()[0] for text in told if text.startswith("-")} == {*flags, "--help", "-h"}
+    assert {text.split()[1] for text in told if text.startswith("cerebro ")} == set(group.commands)
+
+
+def test_every_exit_code_is_documented():
+    errors = importlib.import_module("cerebro.errors")
+    codes = {v.exit_code for v in vars(errors).values() if hasattr(v, "exit_code")}
+    assert table_of("Exit codes") - {"code"} == {str(code) for code in {0, *codes}}

@@ -42,6 +42,8 @@ class TrialResult:
 class Leaderboard(list[dict[str, Any]]):
     """Rows from best to worst, as in leaderboard.csv; `pandas.DataFrame(rows)` takes them.
 
+    Their keys: "rank" (None where a trial failed), "trial", "status", the metrics of the best
+    epoch, "epoch" (the best, counted from 0), "epochs" (finished), "params.<name>", "error".
     Printed, it is a table for people, whose epochs count from 1.
     """
 

@@ -93,7 +93,7 @@ class Task:
         return {}
 
     def predict(self, model: Any, batch: Batch, params: Params) -> Any:
-        """What the model says about a batch."""
+        """What the model says about a batch. Kept for a later version: nothing calls it yet."""
         raise NotImplementedError(f"{type(self).__name__} does not define predict.")
 
     def augment(self, batch: Batch, rng: Any, params: Params) -> Batch:

@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -93,8 +94,13 @@ class Project:
             finally:
                 process.kill()
 
-    def terminal(self, *arguments: str, columns: int = 80, **variables: str) -> tuple[int, str]:
-        """Run a command in a terminal of its own; its exit code and all that was on the screen."""
+    def terminal(
+        self, *arguments: str, columns: int = 80, into: IO[str] | None = None, **variables: str
+    ) -> tuple[int, str]:
+        """Run a command in a terminal of its own; its exit code and all that was on the screen.
+
+        Its standard output may go into a file instead, as with `>`.
+        """
         ours, theirs = pty.openpty()
         try:
             termios.tcsetwinsize(theirs, (24, columns))
@@ -103,7 +109,7 @@ class Project:
                 cwd=self.folder,
                 env={**environment(), "TERM": "xterm", **variables},
                 stdin=subprocess.DEVNULL,
-                stdout=theirs,
+                stdout=theirs if into is None else into,
                 stderr=theirs,
             ) as process:
                 os.close(theirs)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def test_a_run_prints_leaderboard_efficiency_and_where_everything_is(finished_fo
     for text in ("efficiency 0.", "report.html", "trace.json"):
         assert text in output
     assert f"tensorboard --logdir {folder}/runs/toy/tensorboard" in output
+    assert ("pip install 'cerebro[tensorboard]'" in output) == (find_spec("tensorboard") is None)
 
 
 def test_progress_is_on_standard_error_and_the_result_once_on_standard_output(project):
@@ -83,6 +85,13 @@ def test_a_log_of_both_outputs_has_the_leaderboard_once(project):
 
 def test_output_in_a_pipe_has_no_control_codes(finished_folder):
     assert CONTROL_CODE.search(finished_folder[1]) is None
+
+
+def test_only_the_best_trials_keep_checkpoints_where_the_file_says_so(project):
+    done = project.cerebro("run", "experiment.yaml", "backend=inline", "keep_top=1")
+    assert done.returncode == 0, done.stderr
+    kept = {path.parent.parent.name for path in project.run_directory.rglob("*.safetensors")}
+    assert kept == {"t0000"}
 
 
 def test_a_finished_run_returns_at_once_and_changes_nothing(finished):

@@ -91,3 +91,14 @@ def test_a_dumb_terminal_gets_plain_lines(project):
     assert code == 0
     assert not CODES.search(screen)
     assert "run dumb: 2 trials" in screen
+
+
+@pytest.mark.usefixtures("screen")
+def test_output_sent_to_a_file_has_the_result_and_the_terminal_the_progress(project):
+    path = project.folder / "out.txt"
+    with path.open("w") as file:
+        code, screen = project.terminal("run", "experiment.yaml", "name=sent", into=file)
+    assert code == 0
+    assert re.search(r"visits \d+/16 ", CODES.sub("", screen))
+    assert path.read_text().startswith("rank  trial  val_accuracy")
+    assert not CODES.search(path.read_text())

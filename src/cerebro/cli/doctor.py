@@ -120,8 +120,6 @@ def _missing() -> Iterator[str]:
             continue
         if version_of(name[0]) is None:
             yield f"{name[0]}: pip install 'cerebro[{extra[1]}]'"
-    if version_of("tensorboard") is None:
-        yield "tensorboard, to look at a run's curves: pip install tensorboard"
 
 
 def show_run(store: LocalStore) -> int:

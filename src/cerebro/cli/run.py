@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -115,12 +116,16 @@ def _conclude(result: Result, *, strict: bool) -> int:
     ):
         where = os.path.join(result.path, name)
         if os.path.exists(where):
-            prefix = "tensorboard --logdir " if name == layout.TENSORBOARD else ""
-            print(f"{label + ':':13}{prefix}{shlex.quote(where) if prefix else where}")
+            print(f"{label + ':':13}{_viewer(where) if name == layout.TENSORBOARD else where}")
     print(f"{'results:':13}cerebro results {shlex.quote(result.path)}")
     if len(failed) == len(trials):
         raise CerebroError(f"all {len(trials)} trials failed.")
     return 1 if failed and strict else 0
+
+
+def _viewer(where: str) -> str:
+    hint = "" if find_spec("tensorboard") else "  (pip install 'cerebro[tensorboard]' first)"
+    return f"tensorboard --logdir {shlex.quote(where)}{hint}"
 
 
 def _tell_failures(failed: Sequence[TrialResult], trials: int, path: str) -> None:

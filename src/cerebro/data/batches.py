@@ -80,7 +80,7 @@ class BatchBuffers:
         if full < total:
             rows = self._index = index[full:]
             for name, buffer in self.tensors.items():
-                shard.columns[name].take(rows, 0, buffer[: total - full], "clip")
+                cast("Array", shard.columns[name]).take(rows, 0, buffer[: total - full], "clip")
             yield total - full
 
     def values(self, name: str) -> list[str] | list[bytes] | SparseRows:

@@ -35,6 +35,7 @@ from cerebro.run.signals import GraceOver, StopRequested, StopSignals, interrupt
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.trial import LiveTrial
+from cerebro.run.verifier import ShardDamaged, Verifier
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
@@ -80,6 +81,7 @@ class Driver:
         self._in_flight: dict[int, tuple[Source, float]] = {}
         self._committer: Committer | None = None
         self._commits = 0
+        self._verifier: Verifier | None = None
         self._reporter = Reporter(track, workers)
         self._stopping: int | None = None
         #: Visits in flight are not waited for any more.
@@ -104,6 +106,8 @@ class Driver:
             try:
                 # Workers wait for this thread: those beside it must not keep it waiting for 5 ms.
                 sys.setswitchinterval(SWITCH_S)
+                if self._threaded:
+                    self._verifier = Verifier(self._spec.data, self._backend.post)
                 self._backend.start(setup, self._workers)
                 while not self._is_over():
                     for event in self._backend.events():
@@ -113,8 +117,9 @@ class Driver:
                 sys.setswitchinterval(switch_s)
                 if self._timer is not None:
                     self._timer.cancel()
-                if self._committer is not None:
-                    self._committer.close()
+                for helper in (self._committer, self._verifier):
+                    if helper is not None:
+                        helper.close()
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
         if self._stopping is not None and not (self._committer and self._planner.finished):
@@ -259,7 +264,7 @@ class Driver:
         if isinstance(payload, Committed):
             for commit in payload.commits:
                 self._committed(commit)
-        elif isinstance(payload, CommitFailed):
+        elif isinstance(payload, CommitFailed | ShardDamaged):
             raise payload.error
         elif isinstance(payload, StopRequested):
             self._stopping = payload.number
@@ -322,6 +327,8 @@ class Driver:
         spec, visit = self._spec, start.visit
         params = tuple(self._trials[trial].params for trial in start.trials)
         is_training = visit.phase is mop.Phase.TRAIN
+        split = Split.TRAIN if is_training else Split.VAL
+        verifier = self._verifier
         call = VisitCall(
             unit=visit.unit,
             trials=start.trials,
@@ -330,8 +337,9 @@ class Driver:
             epoch=visit.epoch,
             step=visit.step,
             steps=spec.train_shards,
-            split=Split.TRAIN if is_training else Split.VAL,
+            split=split,
             shard=visit.shard,
+            verify=verifier is None or not verifier.has_checked(split, visit.shard),
             attempt=visit.attempt,
             batch_size=int(str(params[0].get("batch_size", spec.batch_size))),
             probe=is_training and not self._has_probed,

@@ -60,7 +60,7 @@ class VisitRunner:
         """Run a visit. The state is None after an evaluation."""
         call = replace(call, params=tuple(ParamDict(params) for params in call.params))
         began = time.perf_counter()
-        shard = self.dataset.open_shard(call.split, call.shard)
+        shard = self.dataset.open_shard(call.split, call.shard, verify=call.verify)
         opened_s = time.perf_counter() - began
         if not call.is_training:
             if state is None:

@@ -156,9 +156,10 @@ class _Stage:
             if name not in self.views
         }
         batch = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in others.items()}
-        with contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+        is_pinned = self._stream is not None
+        with torch.cuda.stream(self._stream) if is_pinned else contextlib.nullcontext():
             for name, view in self.views.items():
-                batch[name] = view[:rows].to(device, non_blocking=True, copy=True)
+                batch[name] = view[:rows].to(device, non_blocking=is_pinned, copy=True)
             if self.moved is not None:
                 self.moved.record(self._stream)
         return batch

@@ -26,6 +26,8 @@ class VisitCall:
     shard: int
     attempt: int
     batch_size: int
+    #: Compare the shard with its digest, unless this worker has done so before.
+    verify: bool = True
     #: Also report which metrics an evaluation would give, before training.
     probe: bool = False
 
