@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-import pickle
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType
@@ -84,27 +83,25 @@ def _module_source(cls: type) -> str:
         return ""
 
 
-def _state(value: object, *, is_exact: bool = False, depth: int = 0) -> Iterator[str]:
+def _state(value: object, *, is_exact: bool = False, inside: tuple[int, ...] = ()) -> Iterator[str]:
     """A value as text that is the same in every process: of objects, only the type.
 
-    With `is_exact` objects count too: by their pickles, and without one as unlike all others.
+    With `is_exact` objects count by what they hold too. `inside` has the ids of what holds it.
     """
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         yield repr(value)
     elif isinstance(value, type | FunctionType | BuiltinFunctionType):
         yield f"{value.__module__}:{value.__qualname__}"
-    elif depth < _DEPTH and isinstance(value, Mapping | list | tuple | set | frozenset):
+    elif id(value) in inside:
+        yield f"the one {inside[::-1].index(id(value))} above"
+    elif isinstance(value, Mapping | list | tuple | set | frozenset):
         yield f"{type(value).__qualname__} of {len(value)}"
         for item in _items(value):
-            yield from _state(item, is_exact=is_exact, depth=depth + 1)
+            yield from _state(item, is_exact=is_exact, inside=(*inside, id(value)))
     else:
         yield f"{type(value).__module__}:{type(value).__qualname__}"
         if is_exact:
-            yield _pickle(value)
-
-
-#: Levels of lists and dicts that are looked into, since one may hold itself.
-_DEPTH = 20
+            yield from _content(value, (*inside, id(value)))
 
 
 def _items(value: Collection[object]) -> list[object]:
@@ -114,8 +111,14 @@ def _items(value: Collection[object]) -> list[object]:
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
 
 
-def _pickle(value: object) -> str:
+def _content(value: object, inside: tuple[int, ...]) -> Iterator[str]:
+    """What an object holds: an array's memory, or its attributes; of others, that it is itself."""
     try:
-        return pickle.dumps(value).hex()
-    except Exception:
-        return f"{id(value):x}"
+        memory = memoryview(value)  # type: ignore[arg-type]
+        yield f"{memory.format} {memory.shape} {memory.tobytes().hex()}"
+    except (TypeError, ValueError, NotImplementedError):
+        # Types of other languages (tensors) may have an empty one and hold their values elsewhere.
+        if getattr(value, "__dict__", None):
+            yield from _state(vars(value), is_exact=True, inside=inside)
+        else:
+            yield f"at {id(value):x}"

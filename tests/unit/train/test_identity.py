@@ -9,6 +9,7 @@ import textwrap
 
 import numpy as np
 import pytest
+import torch
 
 from cerebro.task import Task
 from cerebro.train.identity import describe_task, has_own_state
@@ -85,6 +86,7 @@ def test_a_task_that_holds_itself_has_a_digest(make):
     task.loop = [task]
     task.loop.append(task.loop)
     assert len(digest(task)) == 64
+    assert has_own_state(task)
 
 
 def test_a_digest_is_the_same_in_another_process():
@@ -138,13 +140,30 @@ class Scaled(Task):
         self.values = [1.0, {"a": np.zeros(2)}] if values is None else values
 
 
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+class Boxed(Task):
+    def __init__(self, content=1):
+        self.box = Box(content)
+
+
+class Sealed(Task):
+    def __init__(self):
+        self.lock = object()
+
+
 class Demanding(Task):
     def __init__(self, size):
         self.size = size
 
 
 @pytest.mark.parametrize(
-    "task", [Plain(), Scaled(), Scaled(scale=1)], ids=["plain", "defaults", "the default given"]
+    "task",
+    [Plain(), Scaled(), Scaled(scale=1), Boxed()],
+    ids=["plain", "defaults", "the default given", "object"],
 )
 def test_a_task_made_without_arguments_has_no_state_of_its_own(task):
     assert not has_own_state(task)
@@ -152,8 +171,16 @@ def test_a_task_made_without_arguments_has_no_state_of_its_own(task):
 
 @pytest.mark.parametrize(
     "task",
-    [Scaled(2), Scaled(values=[1.0, {"a": np.ones(2)}]), Scaled(values=lambda: 1), Demanding(3)],
-    ids=["number", "array", "function", "no default"],
+    [
+        Scaled(2),
+        Scaled(values=[1.0, {"a": np.ones(2)}]),
+        Scaled(values=lambda: 1),
+        Boxed(2),
+        Boxed(torch.zeros(1)),
+        Sealed(),
+        Demanding(3),
+    ],
+    ids=["number", "array", "function", "object", "tensor", "cannot be told", "no default"],
 )
 def test_a_task_with_other_values_has(task):
     assert has_own_state(task)
