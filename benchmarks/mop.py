@@ -89,7 +89,10 @@ def main() -> int:
     torch.set_num_threads(1)
     pictures = load_pictures(options.data)
     report = Report()
-    print(f"{'visits':<8}{'ms':>7}{'efficiency':>12}{'hop':>7}{'wait':>7}{'data':>7}", end="")
+    print(
+        f"{'visits':<8}{'ms':>7}{'efficiency':>12}{'hop':>7}{'wait':>7}{'data':>7}{'saving':>8}",
+        end="",
+    )
     print(f"{'makespan s':>12}{'bare s':>9}{'bare ratio':>12}")
     with Pair() as pair, tempfile.TemporaryDirectory(prefix="cerebro-mop-") as folder:
         for case in (SHORT, LONG, MEDIUM):
@@ -159,14 +162,14 @@ def tell(case: Case, summaries: list[Mapping[str, Any]], bare: list[float], repo
     """One line of the table and its keys."""
     parts = {
         part: statistics.median(s[f"{part}_s"] / s["capacity_s"] for s in summaries)
-        for part in ("hop", "wait", "data")
+        for part in ("hop", "wait", "data", "checkpoint")
     }
     visit = statistics.median(s["compute_s"] / s["visits"] for s in summaries)
     makespans = [s["makespan_s"] for s in summaries]
     efficiency = statistics.median(s["efficiency"] for s in summaries)
     ratio = speedup(bare, makespans)
     print(f"{case.name:<8}{1e3 * visit:>7.1f}{efficiency:>12.4f}", end="")
-    print("".join(f"{100 * part:>6.2f}%" for part in parts.values()), end="")
+    print("".join(f"{100 * part:>6.2f}%" for part in parts.values()), end=" ")
     print(f"{min(makespans):>12.2f}{min(bare):>9.2f}{ratio:>12.3f}", flush=True)
     report.gate(f"efficiency_{case.name}", efficiency, at_least=case.efficiency, digits=4)
     if case is MEDIUM:

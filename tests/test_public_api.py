@@ -29,6 +29,7 @@ PUBLIC = {
         "ShardInfo",
         "SparseRows",
         "TextColumn",
+        "batch_order",
         "digits",
         "from_arrays",
         "from_csv",

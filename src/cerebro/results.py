@@ -223,6 +223,11 @@ class Result:
             raise UsageError(
                 f"the run's task {name} lived in a script or notebook: pass it as task=."
             )
+        if self.document.task_has_state:
+            raise UsageError(
+                f"the run's task {name} was made with arguments, which its name does not tell: "
+                "pass it as task=."
+            )
         return import_task(name)
 
 

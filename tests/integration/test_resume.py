@@ -233,7 +233,7 @@ def test_changed_task_code_is_one_warning(home, caplog):
     with caplog.at_level(logging.WARNING, logger="cerebro"):
         fit_toy(home / "run", toy_spec(home / "data"), task=Renamed())
     assert len(caplog.messages) == 1
-    assert "Renamed has changed since the run began" in caplog.messages[0]
+    assert "Renamed have changed since the run began" in caplog.messages[0]
     fit_toy(home / "whole", toy_spec(home / "data"))
     assert outcome(home / "run") == outcome(home / "whole")
 

@@ -20,8 +20,9 @@ class Setup:
 
     #: The task itself, or `module:Class` / `file.py:Class` for workers to import.
     task: Task | str
-    #: Directory of the prepared dataset.
+    #: Directory of the prepared dataset, and the digest it must have.
     data: str
+    data_digest: str | None = None
     #: Root of the run's store: where checkpoints are loaded from.
     store: str
     device: str = "auto"

@@ -40,7 +40,11 @@ class InlineBackend:
     def start(self, setup: Setup, workers: int) -> None:
         self._setup = setup
         self._runner = VisitRunner(
-            setup.task, setup.data, device=setup.device, threads=setup.threads
+            setup.task,
+            setup.data,
+            data_digest=setup.data_digest,
+            device=setup.device,
+            threads=setup.threads,
         )
         for index in range(workers):
             self._events.put(Joined(introduce(index, self._runner)))

@@ -54,7 +54,12 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
     try:
         setup: Setup = pickle.loads(os.pread(setup_fd, os.fstat(setup_fd).st_size, 0))  # noqa: S301
         runner = VisitRunner(
-            setup.task, setup.data, device=setup.device, threads=setup.threads, worker=index
+            setup.task,
+            setup.data,
+            data_digest=setup.data_digest,
+            device=setup.device,
+            threads=setup.threads,
+            worker=index,
         )
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))

@@ -28,7 +28,7 @@ from cerebro.task import Task
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
-from cerebro.train.runner import describe_task
+from cerebro.train.runner import describe_task, has_own_state
 from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.run")
@@ -65,6 +65,7 @@ def fit(
         for notice in run.notices:
             logger.warning("%s", notice)
         if run.history.is_finished:
+            _warn_of_changed_task(settings.task, run)
             return None
         with FanOut(trackers) as fan:
             return _Fit(spec, settings, run, sampler, fan).execute(backend)
@@ -96,6 +97,7 @@ class _Fit:
         setup = Setup(
             task=self._settings.task,
             data=self._spec.data,
+            data_digest=self._spec.data_digest,
             store=self._run.store.local_path(),
             device=self._settings.device,
             threads=self._spec.threads_per_worker,
@@ -161,7 +163,9 @@ class _Fit:
         task = self._settings.task
         digest = info.task_digest or (describe_task(task)[1] if isinstance(task, Task) else "")
         if run.document is None:
-            run.begin(describe(self._spec, info.task_name, digest, found))
+            has_state = isinstance(task, Task) and has_own_state(task)
+            name = info.task_name
+            run.begin(describe(self._spec, name, digest, found, task_has_state=has_state))
         else:
             changes = environment_changes(run.document.environment, found)
             if changes and not self._settings.force:
@@ -170,8 +174,8 @@ class _Fit:
                 run.force(changes, replace(run.document, environment=found))
             if digest != run.document.task_digest:
                 logger.warning(
-                    "the code of %s has changed since the run began: trials finished before and "
-                    "after the change are not comparable.",
+                    "the code or the arguments of %s have changed since the run began: trials "
+                    "finished before and after the change are not comparable.",
                     info.task_name,
                 )
         self._introduce()
@@ -201,6 +205,17 @@ class _Fit:
         self._fan.close()
         # Last of all: whoever finds this record has nothing left to do.
         run.append({"type": "done", "summary": body})
+
+
+def _warn_of_changed_task(task: Task | str, run: OpenRun) -> None:
+    if isinstance(task, Task) and run.document is not None:
+        name, digest = describe_task(task)
+        if digest and digest != run.document.task_digest:
+            logger.warning(
+                "the code or the arguments of %s have changed since the run was finished: "
+                "--fresh (fresh=True) trains it again.",
+                name,
+            )
 
 
 def _check_batch_size(value: Json) -> None:

@@ -65,6 +65,8 @@ class RunDocument:
     spec: Mapping[str, Json]
     task: str
     task_digest: str
+    #: Whether the task was given values that its name does not tell.
+    task_has_state: bool
     environment: Mapping[str, Json]
     created: str
 
@@ -76,13 +78,19 @@ class RunDocument:
 
 
 def describe(
-    spec: RunSpec, task: str, task_digest: str, environment: Mapping[str, Json]
+    spec: RunSpec,
+    task: str,
+    task_digest: str,
+    environment: Mapping[str, Json],
+    *,
+    task_has_state: bool = False,
 ) -> RunDocument:
     """The document of a new run."""
     return RunDocument(
         spec=spec.to_json(),
         task=task,
         task_digest=task_digest,
+        task_has_state=task_has_state,
         environment=environment,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

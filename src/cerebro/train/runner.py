@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from cerebro.data import open_dataset
-from cerebro.errors import MissingDependencyError, UsageError
+from cerebro.errors import DataError, MissingDependencyError, UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
 from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
@@ -46,11 +46,17 @@ class VisitRunner:
         task: Task | str,
         data: str,
         *,
+        data_digest: str | None = None,
         device: str = "auto",
         threads: int = 1,
         worker: int = 0,
     ) -> None:
         self.dataset = open_dataset(data)
+        if data_digest not in (None, self.dataset.digest):
+            raise DataError(
+                f"a dataset must stay as it is while it is in use, but {data} was replaced. "
+                "Prepare the old data again, or start a new run on the new."
+            )
         self.task = import_task(task) if isinstance(task, str) else task
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
 

@@ -209,9 +209,17 @@ def test_changed_task_code_is_a_warning(data, root, caplog):
     with caplog.at_level(logging.WARNING, "cerebro.run"):
         fit_toy(root, toy_spec(data), task=ChangedTask())
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert "ChangedTask has changed since the run began" in warning
+    assert "ChangedTask have changed since the run began" in warning
     assert "not comparable" in warning
     assert Result.open(root).is_finished
+
+
+def test_a_task_that_changed_after_the_end_is_a_warning_too(data, root, caplog):
+    fit_toy(root, toy_spec(data))
+    fit_toy(root, toy_spec(data), task=ToyTask(classes=4))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "ToyTask have changed since the run was finished" in warning
+    assert "fresh=True" in warning
 
 
 def test_the_same_task_is_no_warning(data, root, caplog):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from cerebro.data import from_arrays
+from cerebro.data import from_arrays, open_dataset
 from cerebro.errors import DataError, MissingDependencyError, UnknownParamError, UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.testing.toy import ToyFramework, ToyTask
@@ -68,6 +68,13 @@ def allocate(size):
 
 
 # Tasks by name
+
+
+def test_data_that_were_replaced_are_refused(data):
+    digest = open_dataset(data).digest
+    assert VisitRunner(ToyTask(), data, data_digest=digest).dataset.digest == digest
+    with pytest.raises(DataError, match="was replaced"):
+        VisitRunner(ToyTask(), data, data_digest="0" * 64)
 
 
 def test_a_task_is_imported_from_a_module():
