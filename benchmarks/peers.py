@@ -259,7 +259,7 @@ class _Commands:
         trial, epoch, step = key
         loop, size = self.loop, params["batch_size"]
         shard = shard_at(trial % len(loop.shards), epoch, step, len(loop.shards))
-        order = loop.order(trial, epoch, shard)
+        order = loop.order(shard, 2 * size, trial, epoch)
         # Whole batches only: half of each for this process.
         mine = order.reshape(-1, 2, size)[:, self._rank].reshape(-1)
         loop.train_rows(model, optimizer, params, shard, mine)

@@ -86,7 +86,7 @@ def measure(case: Case, pictures: np.ndarray, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="cerebro-shards-") as folder:
         dataset = cdata.from_arrays(folder, {"x": x, "y": y}, shards=1)
         shard = dataset.open_shard("train", 0)
-        order = cdata.batch_order(shard, seed=0, trial=0, epoch=0)
+        order = cdata.batch_order(shard, case.batch, seed=0, trial=0, epoch=0)
         check_same_rows(shard, case.batch, order)
         ours, memcpy, both, loader = compete(shard, case, order)
     moved = case.rows * WIDTH * np.dtype(case.dtype).itemsize

@@ -121,11 +121,13 @@ class BareLoop:
         """Train one visit; `key` is (trial, epoch, step)."""
         trial, epoch, step = key
         shard = shard_at(trial % len(self.shards), epoch, step, len(self.shards))
-        self.train_rows(model, optimizer, params, shard, self.order(trial, epoch, shard))
+        order = self.order(shard, params["batch_size"], trial, epoch)
+        self.train_rows(model, optimizer, params, shard, order)
 
-    def order(self, trial: int, epoch: int, shard: int) -> np.ndarray:
+    def order(self, shard: int, batch_size: int, trial: int, epoch: int) -> np.ndarray:
         """The order of a shard's rows, as ours."""
-        return cdata.batch_order(self.opened[shard], seed=SEED, trial=trial, epoch=epoch)
+        opened = self.opened[shard]
+        return cdata.batch_order(opened, batch_size, seed=SEED, trial=trial, epoch=epoch)
 
     def train_rows(
         self, model: Any, optimizer: Any, params: Mapping[str, Any], shard: int, order: np.ndarray

@@ -59,29 +59,35 @@ class BatchBuffers:
         index = _checked(order, shard.rows)
         self._shard = shard
         size, total = self.batch_size, len(index)
-        full = total - total % size
-        block = shard.block
-        if size % block or not _is_in_blocks(index[:full], block):
-            block = 1
-        units = index[:full:block] // block
+        block = shard.block(size)
+        # Whole blocks for as many batches as there are; then row by row.
+        blocked = _count_blocked(index, block) // size * size
+        yield from self._copy(shard, index[:blocked], block)
+        yield from self._copy(shard, index[blocked : total - total % size], 1)
+        if total % size:
+            rows = self._index = index[total - total % size :]
+            for name, buffer in self.tensors.items():
+                _in_blocks(shard.columns[name], 1).take(rows, 0, buffer[: len(rows)], "clip")
+            yield len(rows)
+
+    def _copy(self, shard: Shard, index: Index, block: int) -> Iterator[int]:
+        """Full batches, made of blocks of neighbouring rows."""
+        size = self.batch_size
+        first = int(index[0]) % block if len(index) else 0
+        units = (index[::block] - first) // block if block > 1 else index
         # Bound methods, so that a batch costs one C call a column.
         pairs = [
-            (_in_blocks(shard.columns[name], block).take, _in_blocks(buffer, block))
+            (_in_blocks(shard.columns[name], block, first).take, _in_blocks(buffer, block))
             for name, buffer in self.tensors.items()
         ]
-        for start in range(0, full, size):
+        for start in range(0, len(index), size):
             self._index = index[start : start + size]
             rows = units[start // block : (start + size) // block]
             # Without "clip", NumPy fills a temporary first and copies it over: 30-60 % slower.
-            # Nothing is clipped: the order was checked above.
+            # Nothing is clipped: the order was checked before.
             for take, buffer in pairs:
                 take(rows, 0, buffer, "clip")
             yield size
-        if full < total:
-            rows = self._index = index[full:]
-            for name, buffer in self.tensors.items():
-                cast("Array", shard.columns[name]).take(rows, 0, buffer[: total - full], "clip")
-            yield total - full
 
     def values(self, name: str) -> list[str] | list[bytes] | SparseRows:
         """This batch's rows of a text, bytes or sparse column, gathered when asked for."""
@@ -130,19 +136,22 @@ def _checked(order: Index | None, rows: int) -> Index:
     return index
 
 
-def _is_in_blocks(index: Index, block: int) -> bool:
-    """Whether the order is made of runs of `block` rows, each starting at a multiple of it."""
-    if block == 1:
-        return True
-    runs = index.reshape(-1, block)
-    return bool((runs[:, 0] % block == 0).all() and (np.diff(runs) == 1).all())
+def _count_blocked(index: Index, block: int) -> int:
+    """How many rows the order begins with that lie in blocks, all cut at the same places."""
+    if block == 1 or len(index) < block:
+        return 0
+    runs = index[: len(index) // block * block].reshape(-1, block)
+    is_block = (runs[:, 0] % block == runs[0, 0] % block) & (np.diff(runs) == 1).all(axis=1)
+    return len(runs) * block if is_block.all() else int(is_block.argmin()) * block
 
 
-def _in_blocks(rows: Values, block: int) -> Array:
-    """The same memory with `block` rows as one; rows left over at the end are cut off."""
+def _in_blocks(rows: Values, block: int, first: int = 0) -> Array:
+    """The same memory with `block` rows as one, from row `first` on; a rest is cut off."""
     array = cast(Array, rows)
-    whole = len(array) // block
-    return array[: whole * block].reshape(whole, -1) if block > 1 else array
+    if block == 1:
+        return array
+    whole = (len(array) - first) // block
+    return array[first : first + whole * block].reshape(whole, -1)
 
 
 def _aligned(rows: int, column: Column) -> Array:

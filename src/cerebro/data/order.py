@@ -22,24 +22,27 @@ def permutation(
 ) -> Index:
     """The order in which a trial sees a shard's rows in an epoch.
 
-    With `block` greater than 1 that many neighbours stay together; rows left over come last.
+    With `block` greater than 1 that many neighbours stay together, others in every epoch; rows that
+    fill no block come last.
 
     >>> permutation(5, seed=0, trial=1, epoch=2, shard=3)
     array([2, 3, 4, 0, 1])
-    >>> permutation(5, seed=0, trial=1, epoch=2, shard=3, block=2)
-    array([0, 1, 2, 3, 4])
+    >>> permutation(9, seed=0, trial=1, epoch=2, shard=3, block=2)
+    array([4, 5, 6, 7, 2, 3, 0, 1, 8])
     """
-    words = (_Purpose.BATCHES, *seed_words(seed), trial, epoch, shard)
-    if block == 1:
-        return _permutation(rows, words)
-    blocks = _permutation(rows // block, words)
-    whole = (blocks[:, None] * block + np.arange(block)).reshape(-1)
-    return np.concatenate([whole, np.arange(len(whole), rows)])
+    generator = _generator((_Purpose.BATCHES, *seed_words(seed), trial, epoch, shard))
+    if block == 1 or block > rows:
+        return generator.permutation(rows)
+    first = int(generator.integers(block))
+    blocks = generator.permutation((rows - first) // block)
+    last = first + len(blocks) * block
+    whole = (blocks[:, None] * block + np.arange(first, first + block)).reshape(-1)
+    return np.concatenate([whole, np.arange(first), np.arange(last, rows)])
 
 
 def shuffle(rows: int, *, seed: int, split: str) -> Index:
     """The order in which a split's rows are dealt out to its shards."""
-    return _permutation(rows, (_Purpose.ROWS, *seed_words(seed), *split.encode()))
+    return _generator((_Purpose.ROWS, *seed_words(seed), *split.encode())).permutation(rows)
 
 
 def seed_words(seed: int) -> tuple[int, int]:
@@ -49,6 +52,5 @@ def seed_words(seed: int) -> tuple[int, int]:
     return seed & 0xFFFF_FFFF, seed >> 32
 
 
-def _permutation(rows: int, words: tuple[int, ...]) -> Index:
-    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
-    return generator.permutation(rows)
+def _generator(words: tuple[int, ...]) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))

@@ -21,8 +21,8 @@ from cerebro.types import Split
 
 # Orders depend on these: never change them.
 _CACHED_BYTES = 4 << 20
-_BLOCK_BYTES = 16 << 10
-_BLOCK_ROWS = 16
+_BLOCK_BYTES = 64 << 10
+_BLOCKS_PER_BATCH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +42,33 @@ class Shard:
     def __len__(self) -> int:
         return self.rows
 
-    @property
-    def block(self) -> int:
-        """How many neighbouring rows stay together when rows are drawn in random order.
+    def block(self, batch_size: int) -> int:
+        """How many neighbouring rows stay together when batches are drawn in random order.
 
         One, unless the shard is too large for a processor's cache: there single rows would come
-        from memory at less than half its speed. Rows are in random order already, since they were
-        dealt out to shards, so that a block is as good a sample as so many single rows.
+        from memory at half its speed or less. Rows are in random order already, since they were
+        dealt out to shards, so a block is as good a sample as so many single rows; every batch has
+        at least eight, and an epoch's blocks are not those of the one before.
         """
         tensors = [values for values in self.columns.values() if isinstance(values, np.ndarray)]
         size = sum(int(values.nbytes) for values in tensors)
         if size < _CACHED_BYTES:
             return 1
-        return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * self.rows // size))
+        most = min(_BLOCK_BYTES * self.rows // size, batch_size // _BLOCKS_PER_BATCH)
+        # A power of 2 that divides the batch.
+        return min(1 << max(0, most.bit_length() - 1), batch_size & -batch_size)
 
 
-def batch_order(shard: Shard, *, seed: int, trial: int, epoch: int) -> Index:
-    """The order in which a trial sees this shard's rows in an epoch."""
-    numbers = {"seed": seed, "trial": trial, "epoch": epoch, "shard": shard.number}
-    return permutation(shard.rows, **numbers, block=shard.block)
+def batch_order(shard: Shard, batch_size: int, *, seed: int, trial: int, epoch: int) -> Index:
+    """The order in which a trial sees this shard's rows in an epoch, in batches of this size."""
+    return permutation(
+        shard.rows,
+        seed=seed,
+        trial=trial,
+        epoch=epoch,
+        shard=shard.number,
+        block=shard.block(batch_size),
+    )
 
 
 def map_shard(

@@ -212,7 +212,9 @@ class ToyFramework:
         momentum = float(str(params.get("momentum", 0.9)))
         losses: list[float] = []
         sizes: list[int] = []
-        order = batch_order(shard, seed=call.seed, trial=call.trials[0], epoch=call.epoch)
+        order = batch_order(
+            shard, call.batch_size, seed=call.seed, trial=call.trials[0], epoch=call.epoch
+        )
         for number, (x, y) in enumerate(_batches(shard, call.batch_size, order)):
             kept = x * (np.random.random(x.shape) >= noise)
             loss, slope = _loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)

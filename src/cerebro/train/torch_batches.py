@@ -28,7 +28,9 @@ class TorchBatches:
 
     def shuffled(self, shard: Shard, call: VisitCall) -> Iterator[Rows]:
         """The batches of a training visit, in its seeded order."""
-        order = batch_order(shard, seed=call.seed, trial=call.trials[0], epoch=call.epoch)
+        order = batch_order(
+            shard, call.batch_size, seed=call.seed, trial=call.trials[0], epoch=call.epoch
+        )
         return self._batches(shard, call.batch_size, order)
 
     def in_order(self, shard: Shard, batch_size: int) -> Iterator[Rows]:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro.data import BatchBuffers, Shard, SparseRows, iter_batches, permutation
+from cerebro.data import (
+    BatchBuffers,
+    Shard,
+    SparseRows,
+    batch_order,
+    from_arrays,
+    iter_batches,
+    permutation,
+)
 from cerebro.data.inputs import as_table
 from cerebro.errors import UsageError
 from cerebro.types import Split
@@ -110,3 +118,50 @@ def test_values_of_a_tensor_column_are_refused():
     next(buffers.fill(shard))
     with pytest.raises(UsageError, match="read it from `tensors`"):
         buffers.values("x")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A shard that is too large for a cache, so that rows are drawn in blocks."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "x": rng.integers(0, 255, (5003, 1000), np.uint8),
+        "y": np.arange(5003),
+        "t": [str(n) for n in range(5003)],
+    }
+    data = from_arrays(tmp_path_factory.mktemp("large"), columns, shards=1)
+    return data.open_shard("train", 0)
+
+
+@pytest.mark.parametrize("batch_size", [7, 64, 100, 128, 1024, 5003, 6000])
+def test_blocks_give_the_rows_that_single_rows_would(large, batch_size):
+    order = batch_order(large, batch_size, seed=1, trial=2, epoch=3)
+    buffers = BatchBuffers(large.schema, batch_size)
+    seen = []
+    for rows in buffers.fill(large, order):
+        index = order[len(seen) : len(seen) + rows]
+        assert np.array_equal(buffers.tensors["x"][:rows], large.columns["x"][index])
+        assert buffers.tensors["y"][:rows].tolist() == large.columns["y"][index].tolist()
+        assert buffers.values("t") == [str(n) for n in buffers.tensors["y"][:rows]]
+        seen += index.tolist()
+    assert sorted(seen) == list(range(5003))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "block"), [(7, 1), (16, 2), (128, 16), (100, 4), (96, 8), (4096, 64)]
+)
+def test_a_batch_has_at_least_eight_whole_blocks(large, batch_size, block):
+    assert large.block(batch_size) == block
+
+
+def test_any_order_may_be_asked_for(large):
+    order = np.random.default_rng(1).permutation(5003)
+    order[:256] = np.arange(256)
+    buffers = BatchBuffers(large.schema, 128)
+    found = [buffers.tensors["y"][:rows].copy() for rows in buffers.fill(large, order)]
+    assert np.array_equal(np.concatenate(found), np.asarray(large.columns["y"])[order])
+
+
+def test_rows_of_a_small_shard_are_drawn_one_by_one(tmp_path):
+    data = from_arrays(tmp_path / "small", {"x": np.zeros((1000, 1000), np.uint8)}, shards=1)
+    assert data.open_shard("train", 0).block(1024) == 1

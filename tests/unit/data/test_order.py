@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro.data.order import permutation, shuffle
@@ -44,3 +45,22 @@ def test_splits_are_shuffled_differently():
 def test_a_seed_out_of_range_is_refused(seed):
     with pytest.raises(UsageError, match="seed"):
         permutation(3, seed=seed, trial=0, epoch=0, shard=0)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 500), st.integers(1, 64), st.integers(0, 2**64 - 1))
+def test_blocks_hold_neighbours_and_every_row_comes_once(rows, block, seed):
+    order = permutation(rows, seed=seed, trial=0, epoch=0, shard=0, block=block)
+    assert sorted(order.tolist()) == list(range(rows))
+    whole = max(0, rows - 2 * (block - 1)) // block * block if block <= rows else 0
+    runs = order[:whole].reshape(-1, block)
+    assert (np.diff(runs) == 1).all()
+    assert len(set((runs[:, 0] % block).tolist())) <= 1
+
+
+def test_neighbours_change_from_epoch_to_epoch():
+    first = {
+        int(permutation(640, seed=0, trial=0, epoch=epoch, shard=0, block=16)[0]) % 16
+        for epoch in range(20)
+    }
+    assert len(first) > 5

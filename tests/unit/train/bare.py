@@ -142,7 +142,7 @@ class Bare:
         self.model.train()
         rng = torch.Generator().manual_seed(derive_seed("augment", 0, 0, call.epoch, call.shard))
         shard = self.data.open_shard(Split.TRAIN, call.shard)
-        order = batch_order(shard, seed=0, trial=0, epoch=call.epoch)
+        order = batch_order(shard, BATCH_SIZE, seed=0, trial=0, epoch=call.epoch)
         for start in range(0, shard.rows, BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
             batch = {name: torch.from_numpy(c[rows]) for name, c in shard.columns.items()}  # type: ignore[index]

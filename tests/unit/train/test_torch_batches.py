@@ -56,7 +56,7 @@ def labels(found):
 
 
 def test_a_training_visit_takes_rows_in_its_seeded_order(batches, shard):
-    order = batch_order(shard, seed=3, trial=2, epoch=1)
+    order = batch_order(shard, 4, seed=3, trial=2, epoch=1)
     found = shuffled(batches, shard, seed=3, trials=(2,), epoch=1)
     assert labels(found) == np.asarray(shard.columns["label"])[order].tolist()
 
