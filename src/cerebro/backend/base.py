@@ -141,8 +141,14 @@ class Backend(Protocol):
         """Start workers; a Joined event follows for each that is ready."""
         ...
 
-    def submit(self, worker: int, call: VisitCall, source: Source) -> None:
-        """Run a visit on a worker that has joined and is idle."""
+    def submit(
+        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+    ) -> None:
+        """Run a visit on a worker that has joined and is idle.
+
+        With `consume` the source is given up: the visit may train in its memory, without a copy.
+        However the visit ends, the reference must not be used, nor released, any more.
+        """
         ...
 
     def events(self) -> list[Event]:

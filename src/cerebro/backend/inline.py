@@ -29,7 +29,7 @@ class InlineBackend:
     """Runs visits when `events` is called. For debugging, and the oracle of the tests."""
 
     def __init__(self, *, log_dir: str | None = None) -> None:
-        self._queue: deque[tuple[int, VisitCall, Source]] = deque()
+        self._queue: deque[tuple[int, VisitCall, State | CheckpointRef | None]] = deque()
         #: Safe to put to from another thread or a signal handler.
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._states: dict[int, memoryview] = {}
@@ -49,8 +49,14 @@ class InlineBackend:
         for index in range(workers):
             self._events.put(Joined(introduce(index, self._runner)))
 
-    def submit(self, worker: int, call: VisitCall, source: Source) -> None:
-        self._queue.append((worker, call, source))
+    def submit(
+        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+    ) -> None:
+        if not isinstance(source, StateRef):
+            self._queue.append((worker, call, source))
+            return
+        take = self._states.pop if consume else self._states.__getitem__
+        self._queue.append((worker, call, State(take(source.key), source.meta)))
 
     def events(self) -> list[Event]:
         if self._events.empty() and self._queue:
@@ -74,10 +80,13 @@ class InlineBackend:
             self._runner.close()
             self._runner = None
 
-    def _run(self, worker: int, call: VisitCall, source: Source) -> Event:
+    def _run(self, worker: int, call: VisitCall, source: State | CheckpointRef | None) -> Event:
         assert self._runner is not None, "start() comes first"  # noqa: S101
         try:
-            state, report = self._runner.run(call, self._open(source), _allocate)
+            if isinstance(source, CheckpointRef):
+                assert self._setup is not None, "start() comes first"  # noqa: S101
+                source = load_state(self._setup.store, source)
+            state, report = self._runner.run(call, source, _allocate)
         except RunInterrupted:
             raise
         except (Exception, SystemExit) as error:
@@ -87,14 +96,6 @@ class InlineBackend:
         key, self._next_key = self._next_key, self._next_key + 1
         self._states[key] = state.buffer
         return Done(worker, call, report, StateRef(key, state.buffer.nbytes, state.meta))
-
-    def _open(self, source: Source) -> State | None:
-        if source is None:
-            return None
-        if isinstance(source, CheckpointRef):
-            assert self._setup is not None, "start() comes first"  # noqa: S101
-            return load_state(self._setup.store, source)
-        return State(self._states[source.key], source.meta)
 
 
 def _allocate(size: int) -> memoryview:

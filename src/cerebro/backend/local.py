@@ -97,20 +97,26 @@ class LocalBackend:
         for index in range(workers):
             self._spawn(index)
 
-    def submit(self, worker: int, call: VisitCall, source: Source) -> None:
-        target = self._workers[worker]
-        if not target.is_ready:
-            # It died after the caller last looked; its successor has not joined yet.
-            self._events.append(Lost(worker, call, "died before the visit reached it"))
-            return
+    def submit(
+        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+    ) -> None:
+        target = self._workers.get(worker)
         given: list[Slot] = []
         state: SlotState | CheckpointRef | None = None
         if isinstance(source, StateRef):
-            state = SlotState(self._slots[source.key], source.bytes, source.meta)
-            if call.is_training:
+            slot = self._slots.pop(source.key) if consume else self._slots[source.key]
+            state = SlotState(slot, source.bytes, source.meta)
+            if consume:
+                given.append(slot)
+            elif call.is_training:
                 given.append(self._arena.allocate(source.bytes))
         else:
             state = source
+        if target is None or not target.is_ready:
+            # It died after the caller last looked; its successor has not joined yet.
+            self._free(given)
+            self._events.append(Lost(worker, call, "died before the visit reached it"))
+            return
         target.call, target.given = call, given
         # A worker that just died answers with Lost instead.
         with contextlib.suppress(OSError):
@@ -236,17 +242,18 @@ class LocalBackend:
             state = None if message.state is None else self._keep(message.state, given)
             self._events.append(Done(index, call, message.report, state))
         elif isinstance(message, VisitFailed):
-            for slot in given:
-                self._arena.free(slot)
+            self._free(given)
             self._events.append(Failed(index, call, message.failure))
 
     def _keep(self, state: SlotState, given: list[Slot]) -> StateRef:
-        for slot in given:
-            if slot != state.slot:
-                self._arena.free(slot)
+        self._free([slot for slot in given if slot != state.slot])
         key, self._next_key = self._next_key, self._next_key + 1
         self._slots[key] = state.slot
         return StateRef(key, state.bytes, state.meta)
+
+    def _free(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            self._arena.free(slot)
 
     def _bury(self, index: int) -> None:
         """A worker has ended: report the loss and start another in its place."""
@@ -255,8 +262,7 @@ class LocalBackend:
         if worker.process.ended_fd is not None:
             self._selector.unregister(worker.process.ended_fd)
         cause = worker.process.reap()
-        for slot in worker.given or []:
-            self._arena.free(slot)
+        self._free(worker.given or [])
         if worker.is_ready:
             self._events.append(Lost(index, worker.call, cause))
         else:

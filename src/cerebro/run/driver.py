@@ -328,7 +328,6 @@ class Driver:
         params = tuple(self._trials[trial].params for trial in start.trials)
         is_training = visit.phase is mop.Phase.TRAIN
         split = Split.TRAIN if is_training else Split.VAL
-        verifier = self._verifier
         call = VisitCall(
             unit=visit.unit,
             trials=start.trials,
@@ -339,7 +338,7 @@ class Driver:
             steps=spec.train_shards,
             split=split,
             shard=visit.shard,
-            verify=verifier is None or not verifier.has_checked(split, visit.shard),
+            verify=not (self._verifier and self._verifier.has_checked(split, visit.shard)),
             attempt=visit.attempt,
             batch_size=int(str(params[0].get("batch_size", spec.batch_size))),
             probe=is_training and not self._has_probed,
@@ -347,9 +346,11 @@ class Driver:
         self._has_probed = True
         worker, trial = start.workers[0], start.trials[0]
         source = self._states.source(trial)
-        self._states.hold(source)
-        self._in_flight[worker] = (source, self._reporter.now())
-        self._backend.submit(worker, call, source)
+        consume = is_training and self._states.hand_over(trial)
+        held = None if consume else source
+        self._states.hold(held)
+        self._in_flight[worker] = (held, self._reporter.now())
+        self._backend.submit(worker, call, source, consume=consume)
         self._reporter.started(call, worker, after_save=after_save)
 
     def _commit_visit(self, event: Done, state: StateRef, started: float, now: float) -> None:

@@ -52,6 +52,19 @@ class States:
             self._durable.add(trial)
             self._evict()
 
+    def hand_over(self, trial: int) -> bool:
+        """Give up the trial's current state to a visit, if it is durable and nobody else's.
+
+        Should the visit fail, the trial goes on from the checkpoint, which is the same.
+        """
+        state = self._current.get(trial)
+        if state is None or trial not in self._durable or self._holds[state.key] > 1:
+            return False
+        del self._current[trial], self._holds[state.key]
+        self._durable.discard(trial)
+        self._bytes -= state.bytes
+        return True
+
     def forget(self, trial: int) -> None:
         """The trial needs its current state in memory no more."""
         old = self._current.pop(trial, None)

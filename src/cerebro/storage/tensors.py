@@ -95,8 +95,8 @@ class Layout:
             offset += entry.nbytes
         return cls(tuple(entries), metadata or {})
 
-    @classmethod
-    def parse(cls, buffer: Buffer) -> Self:
+    @staticmethod
+    def parse(buffer: Buffer) -> Layout:
         """The layout of a whole file, every claim of its header checked.
 
         Raises:
@@ -104,8 +104,7 @@ class Layout:
         """
         view = as_bytes(buffer)
         text = _read_header(view)
-        entries, metadata = _parse_header(text)
-        layout = cls(entries, metadata, 8 + len(text))
+        layout = _parse_header(text)
         if layout.total_bytes != len(view):
             _refuse(f"the file must have {layout.total_bytes} bytes, but has {len(view)}")
         return layout
@@ -212,8 +211,8 @@ def _read_header(view: memoryview) -> bytes:
 
 # A trial's states have the same header all its life.
 @lru_cache(maxsize=64)
-def _parse_header(text: bytes) -> tuple[tuple[Entry, ...], Mapping[str, str]]:
-    """The tensors a header claims, in the order of their data, and its metadata."""
+def _parse_header(text: bytes) -> Layout:
+    """The layout that a header claims, but for the size of the file."""
     header = _load_header(text)
     metadata = _check_metadata(header.pop(_METADATA, {}))
     entries = sorted(
@@ -225,7 +224,7 @@ def _parse_header(text: bytes) -> tuple[tuple[Entry, ...], Mapping[str, str]]:
         if entry.offset != end:
             _refuse(f"tensor {entry.name!r} must start at {end}, but starts at {entry.offset}")
         end += entry.nbytes
-    return tuple(entries), metadata
+    return Layout(tuple(entries), metadata, 8 + len(text))
 
 
 def _load_header(text: bytes) -> dict[str, object]:

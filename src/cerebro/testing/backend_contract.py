@@ -155,6 +155,28 @@ class BackendContract:
             assert state.meta == {"steps": 3}
             assert after.meta == {"steps": 6}
 
+    def test_a_state_that_is_handed_over_gives_the_same_result(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            copied = session.train(0, make_call(1), state)
+            handed_over = session.train(0, make_call(1), state, consume=True)
+            assert session.content(handed_over) == session.content(copied)
+            assert handed_over.meta == copied.meta
+
+    def test_a_failed_visit_takes_the_state_that_was_handed_over_with_it(
+        self, tmp_path: Path
+    ) -> None:
+        with self.session(tmp_path) as session:
+            state = session.train(0, make_call())
+            saved = session.save(state)
+            failed = session.run(0, make_call(1, fail=fault_at(1)), state, consume=True)
+            assert isinstance(failed, Failed)
+            first = session.train(0, make_call(1), saved)
+            # Its memory is used again, and nobody else's.
+            second = session.train(0, make_call(2), first)
+            assert session.content(first) == session.content(session.train(0, make_call(1), saved))
+            assert session.content(second) != session.content(first)
+
     def test_memory_of_released_states_does_not_disturb_others(self, tmp_path: Path) -> None:
         with self.session(tmp_path) as session:
             kept = session.train(0, make_call())

@@ -106,17 +106,21 @@ class Session:
             self._waiting += self.backend.events()
         return [self._waiting.popleft() for _ in range(count)]
 
-    def run(self, worker: int, call: VisitCall, source: Source = None) -> Event:
+    def run(
+        self, worker: int, call: VisitCall, source: Source = None, *, consume: bool = False
+    ) -> Event:
         """Submit a visit and wait for its answer."""
-        self.backend.submit(worker, call, source)
+        self.backend.submit(worker, call, source, consume=consume)
         answer = self.next(Done, Failed, Lost)
         assert isinstance(answer, Done | Failed | Lost)
         assert (answer.worker, answer.call) == (worker, call)
         return answer
 
-    def train(self, worker: int, call: VisitCall, source: Source = None) -> StateRef:
+    def train(
+        self, worker: int, call: VisitCall, source: Source = None, *, consume: bool = False
+    ) -> StateRef:
         """The state that a training visit gives."""
-        answer = self.run(worker, call, source)
+        answer = self.run(worker, call, source, consume=consume)
         assert isinstance(answer, Done), answer
         assert answer.state is not None
         return answer.state

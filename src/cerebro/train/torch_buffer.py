@@ -37,13 +37,14 @@ def view_of(layout: Layout, buffer: memoryview, entry: Entry) -> Tensor:
 
 
 def copy_state(state: State, allocate: Allocate) -> tuple[Layout, memoryview]:
-    """The one copy of a hop: the receiver trains in its own copy, the sender's stays as it was."""
+    """A copy to train in, so that the state stays as it was; none if it was handed over."""
     layout = Layout.parse(state.buffer)
     size = layout.total_bytes
     buffer = allocate(size)
-    torch.frombuffer(buffer, dtype=torch.uint8, count=size).copy_(
-        torch.frombuffer(state.buffer, dtype=torch.uint8, count=size)
-    )
+    source = torch.frombuffer(state.buffer, dtype=torch.uint8, count=size)
+    target = torch.frombuffer(buffer, dtype=torch.uint8, count=size)
+    if target.data_ptr() != source.data_ptr():
+        target.copy_(source)
     return layout, buffer
 
 

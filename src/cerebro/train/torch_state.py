@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -98,10 +99,8 @@ class Components:
 
     def _bind_optimizer(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
         slots = cast("dict[str, dict[str, object]]", decode(meta["slots"]))
-        for entry in layout.entries:
-            if entry.name.startswith("optimizer."):
-                param, _, key = entry.name.removeprefix("optimizer.").rpartition(".")
-                slots.setdefault(param, {})[key] = view_of(layout, buffer, entry)
+        for param, key, entry in _slots_of(layout):
+            slots.setdefault(param, {})[key] = view_of(layout, buffer, entry)
         groups = cast("list[dict[str, object]]", decode(meta["groups"]))
         self._add_groups(groups, cast("list[list[str]]", meta.get("added", [])))
         params = self._optimized()
@@ -211,6 +210,17 @@ class Components:
                 f"key of type {type(param).__name__} that is none."
             )
         return name
+
+
+@lru_cache(maxsize=64)
+def _slots_of(layout: Layout) -> list[tuple[str, str, Entry]]:
+    """Parameter, key and entry of every tensor that belongs to the optimizer."""
+    found = []
+    for entry in layout.entries:
+        if entry.name.startswith("optimizer."):
+            param, _, key = entry.name.removeprefix("optimizer.").rpartition(".")
+            found.append((param, key, entry))
+    return found
 
 
 def _take(tensor: Tensor, view: Tensor) -> None:

@@ -88,7 +88,8 @@ class Framework(Protocol):
     """Trains and evaluates; knows nothing of workers, stores or plans.
 
     Both must leave the incoming state's buffer untouched, whatever the task does: it is what a
-    failed visit goes back to, it is being saved, and other workers may be reading it. They raise
+    failed visit goes back to, it is being saved, and other workers may be reading it. Only where
+    `allocate` gives that very memory has it been handed over, to be trained in. They raise
     `Diverged` rather than return a state or metrics that are not finite.
     """
 

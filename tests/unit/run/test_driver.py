@@ -48,9 +48,9 @@ class WatchedBackend(InlineBackend):
         super().__init__()
         self.sources = []
 
-    def submit(self, worker, call, source):
+    def submit(self, worker, call, source, **options):
         self.sources.append(type(source))
-        super().submit(worker, call, source)
+        super().submit(worker, call, source, **options)
 
 
 class LateSaves(InlineBackend):
@@ -63,9 +63,9 @@ class LateSaves(InlineBackend):
         #: Visits trained when the first checkpoint was written.
         self.ahead = None
 
-    def submit(self, worker, call, source):
+    def submit(self, worker, call, source, **options):
         self.trained += call.is_training
-        super().submit(worker, call, source)
+        super().submit(worker, call, source, **options)
 
     def events(self):
         if self._events.empty() and not self._queue:
@@ -162,6 +162,11 @@ def test_all_states_are_given_back_at_the_end(root, spec):
     held = set()
 
     class CountingBackend(InlineBackend):
+        def submit(self, worker, call, source, *, consume):
+            super().submit(worker, call, source, consume=consume)
+            if consume:
+                held.remove(source.key)
+
         def events(self):
             found = super().events()
             held.update(e.state.key for e in found if getattr(e, "state", None) is not None)
@@ -173,6 +178,43 @@ def test_all_states_are_given_back_at_the_end(root, spec):
 
     fit_toy(root, spec, backend=CountingBackend(), workers=2)
     assert held == set()
+
+
+def test_a_visit_gets_its_state_without_a_copy_once_that_is_durable(root, spec, whole):
+    handed_over = []
+
+    class WatchingBackend(InlineBackend):
+        def submit(self, worker, call, source, *, consume):
+            if isinstance(source, StateRef):
+                handed_over.append((consume, call.is_training))
+            super().submit(worker, call, source, consume=consume)
+
+    fit_toy(root, spec, backend=WatchingBackend())
+    assert (True, True) in handed_over
+    assert (True, False) not in handed_over, "an evaluation leaves the state to others"
+    assert outcome(root) == whole
+
+
+def test_a_state_that_is_not_saved_is_never_given_away(data, root):
+    class WatchingBackend(InlineBackend):
+        def submit(self, worker, call, source, *, consume):
+            assert not consume
+            super().submit(worker, call, source)
+
+    fit_toy(root, toy_spec(data, checkpoint=Checkpointing.OFF), backend=WatchingBackend())
+
+
+def test_a_visit_that_fails_after_a_hand_over_is_tried_again_from_the_checkpoint(
+    data, folder, root
+):
+    fault = {"kind": "raise", "epoch": 1, "step": 0, "attempts": 1}
+    spec = toy_spec(data, {"lr": [0.1], "fail": [fault]})
+    backend = WatchedBackend()
+    fit_toy(root, spec, backend=backend)
+    assert CheckpointRef in backend.sources
+    fit_toy(folder / "sound", toy_spec(data, {"lr": [0.1]}))
+    sound = Result.open(folder / "sound").trials[0]
+    assert Result.open(root).trials[0].metrics == sound.metrics
 
 
 # When state becomes durable
@@ -203,10 +245,10 @@ def test_what_was_not_saved_is_trained_again(data, folder, root, mode, lost):
     task = ToyTask(log=str(log))
 
     class Crashing(InlineBackend):
-        def submit(self, worker, call, source):
+        def submit(self, worker, call, source, **options):
             if (call.is_training, call.visits) == (True, 4):
                 raise ZeroDivisionError
-            super().submit(worker, call, source)
+            super().submit(worker, call, source, **options)
 
     with pytest.raises(ZeroDivisionError):
         fit_toy(root, spec, task=task, backend=Crashing())
@@ -306,11 +348,11 @@ def test_a_checkpoint_damaged_under_the_run_ends_it_and_the_next_computes_it_aga
     root, spec, whole
 ):
     class DamagingBackend(InlineBackend):
-        def submit(self, worker, call, source):
+        def submit(self, worker, call, source, **options):
             if isinstance(source, CheckpointRef) and call.is_training:
                 path = root / source.data_path
                 path.write_bytes(flip_bit(path.read_bytes(), 4711))
-            super().submit(worker, call, source)
+            super().submit(worker, call, source, **options)
 
     with pytest.raises(CheckpointCorruptError, match="the same command computes it anew"):
         fit_toy(root, spec, backend=DamagingBackend(), memory_bytes=0)

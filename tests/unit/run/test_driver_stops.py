@@ -81,11 +81,11 @@ def test_a_resumed_run_stopped_while_workers_start_is_not_taken_for_finished(roo
 class Stuck(InlineBackend):
     """One visit is never answered; a signal arrives when it starts."""
 
-    def submit(self, worker, call, source):
+    def submit(self, worker, call, source, **options):
         if (call.trials, call.is_training, call.visits) == ((0,), True, 3):
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        super().submit(worker, call, source)
+        super().submit(worker, call, source, **options)
 
 
 def test_a_visit_that_does_not_end_is_left_after_a_while(root, spec, whole, monkeypatch):
@@ -101,8 +101,8 @@ def test_a_visit_that_does_not_end_is_left_after_a_while(root, spec, whole, monk
 
 def test_a_second_signal_stops_at_once(root, spec, whole):
     class Twice(StoppedBackend):
-        def submit(self, worker, call, source):
-            super().submit(worker, call, source)
+        def submit(self, worker, call, source, **options):
+            super().submit(worker, call, source, **options)
             if call.visits == 3:
                 os.kill(os.getpid(), signal.SIGINT)
                 os.kill(os.getpid(), signal.SIGINT)
@@ -133,14 +133,14 @@ class Deadly(InlineBackend):
                 self.info = event.info
         return found
 
-    def submit(self, worker, call, source):
+    def submit(self, worker, call, source, **options):
         is_deadly = (call.trials, call.is_training, call.visits) == ((0,), True, self.visits)
         if self.deaths and is_deadly:
             self.deaths -= 1
             self._events.put(Lost(worker, call, "was killed by SIGKILL"))
             self._events.put(Joined(self.info))
         else:
-            super().submit(worker, call, source)
+            super().submit(worker, call, source, **options)
 
 
 class Notes:
