@@ -49,6 +49,8 @@ from cerebro import Experiment
 SHARDS = 8
 WORKERS = 2
 TOLERANCE = 1e-5
+#: Two half batches are summed in another order at every step, and the difference grows.
+DDP_TOLERANCE = 1e-3
 #: The original's scheduler looked at its workers this often.
 POLL_S = 2.0
 
@@ -197,7 +199,8 @@ def compare(
             seconds = work(folder) * len(trials) / len(ran)
         found = pair.weights() if key != "ray_tune" else dict(RAY_WEIGHTS)
         assert found.keys() == {number for number, _ in ran}
-        check({n: epochs[-1] for n, epochs in found.items()}, reference, name)
+        final = {n: epochs[-1] for n, epochs in found.items()}
+        check(final, reference, name, DDP_TOLERANCE if key == "ddp" else TOLERANCE)
         factor = seconds / statistics.median(ours)
         report.add(f"speedup_vs_{key}", factor, 2)
         visits = len(ran) * SHARDS * case.epochs
@@ -273,13 +276,18 @@ def ray_tune(data: str, trials: list[Trial], epochs: int, folder: str) -> float:
     return seconds
 
 
-def check(found: dict[int, Weights], reference: dict[int, list[Weights]], who: str) -> None:
+def check(
+    found: dict[int, Weights],
+    reference: dict[int, list[Weights]],
+    who: str,
+    tolerance: float = TOLERANCE,
+) -> None:
     """Weights of the trials both have must be equal, but for the order of sums."""
     common = found.keys() & reference.keys()
     assert common
     worst = max(difference(found[number], reference[number][-1]) for number in common)
-    if not worst <= TOLERANCE:
-        raise SystemExit(f"{who}: weights differ by {worst:.2g}, more than {TOLERANCE:.0e}")
+    if not worst <= tolerance:
+        raise SystemExit(f"{who}: weights differ by {worst:.2g}, more than {tolerance:.0e}")
 
 
 if __name__ == "__main__":

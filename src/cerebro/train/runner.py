@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from cerebro.data import open_dataset
+from cerebro.data import open_dataset, permutation
 from cerebro.errors import DataError, MissingDependencyError, UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
@@ -59,6 +59,8 @@ class VisitRunner:
             )
         self.task = import_task(task) if isinstance(task, str) else task
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
+        # NumPy loads its generators at first use, which takes longer than many a visit.
+        permutation(1, seed=0, trial=0, epoch=0, shard=0)
 
     def run(
         self, call: VisitCall, state: State | None, allocate: Allocate
