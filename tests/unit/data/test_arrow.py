@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from cerebro.data import from_arrays
 from cerebro.data.arrow import ALIGNMENT, decode, encode
 from cerebro.data.columns import BytesColumn, SparseRows, TextColumn
 from cerebro.data.inputs import as_table
@@ -109,3 +114,21 @@ def test_a_sparse_index_outside_the_width_is_refused():
 def test_bytes_that_are_no_arrow_file_are_refused(data):
     with pytest.raises(DataError, match="not a readable Arrow file"):
         decode(pa.py_buffer(data), {}, check=True)
+
+
+def test_reading_loads_neither_pandas_nor_the_functions_of_arrow(tmp_path):
+    (tmp_path / "pandas").mkdir()
+    (tmp_path / "pandas/__init__.py").write_text("raise SystemExit('pandas was imported')")
+    code = (
+        "import sys, numpy as np; from cerebro.data import from_arrays, open_dataset; "
+        "open_dataset(sys.argv[1]).open_shard('train', 0); print('pyarrow.compute' in sys.modules)"
+    )
+    columns = {"x": np.zeros((4, 3), np.float32), "y": np.arange(4), "t": list("abcd")}
+    from_arrays(tmp_path / "data", columns, shards=1)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data")],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "False\n", done.stderr
