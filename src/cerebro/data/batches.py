@@ -61,7 +61,7 @@ class BatchBuffers:
         size, total = self.batch_size, len(index)
         block = shard.block(size)
         # Whole blocks for as many batches as there are; then row by row.
-        blocked = _count_blocked(index, block) // size * size
+        blocked = _count_blocked(index, block, shard.rows) // size * size
         yield from self._copy(shard, index[:blocked], block)
         yield from self._copy(shard, index[blocked : total - total % size], 1)
         if total % size:
@@ -136,13 +136,17 @@ def _checked(order: Index | None, rows: int) -> Index:
     return index
 
 
-def _count_blocked(index: Index, block: int) -> int:
-    """How many rows the order begins with that lie in blocks, all cut at the same places."""
+def _count_blocked(index: Index, block: int, rows: int) -> int:
+    """How many rows the order begins with that lie in blocks, cut as `permutation` cuts them."""
     if block == 1 or len(index) < block:
         return 0
-    runs = index[: len(index) // block * block].reshape(-1, block)
-    is_block = (runs[:, 0] % block == runs[0, 0] % block) & (np.diff(runs) == 1).all(axis=1)
-    return len(runs) * block if is_block.all() else int(is_block.argmin()) * block
+    first = int(index[0]) % block
+    starts = index[: (rows - first) // block * block : block]
+    expected = (starts[:, None] + np.arange(block)).reshape(-1)
+    is_blocked = (starts % block == first).all() and np.array_equal(
+        index[: len(expected)], expected
+    )
+    return len(expected) if is_blocked else 0
 
 
 def _in_blocks(rows: Values, block: int, first: int = 0) -> Array:

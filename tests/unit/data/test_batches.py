@@ -148,7 +148,7 @@ def test_blocks_give_the_rows_that_single_rows_would(large, batch_size):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "block"), [(7, 1), (16, 2), (128, 16), (100, 4), (96, 8), (4096, 64)]
+    ("batch_size", "block"), [(7, 1), (16, 2), (128, 16), (100, 4), (96, 8), (4096, 128)]
 )
 def test_a_batch_has_at_least_eight_whole_blocks(large, batch_size, block):
     assert large.block(batch_size) == block
