@@ -228,7 +228,7 @@ def test_a_resume_with_changed_task_code_warns_and_goes_on(stopped):
     stopped.edit("tasks.py", "version = 1", "version = 2")
     done = stopped.cerebro("run", "experiment.yaml", "-q")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("warning: the code of tasks:Toy has changed")
+    assert done.stderr.startswith("warning: the code or the arguments of tasks:Toy have changed")
 
 
 def test_force_resumes_and_is_recorded(stopped):

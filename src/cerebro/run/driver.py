@@ -204,6 +204,7 @@ class Driver:
         live = self._trials[trial]
         if call.probe:
             check_metric(self._spec, event.report.metric_names)
+            self._has_probed = True
         live.add(event)
         if event.state is not None:
             self._states.replace(trial, event.state)
@@ -229,10 +230,8 @@ class Driver:
             raise ShardCorruptError(failure.message)
         if failure.kind is FailureKind.CORRUPT:
             raise CheckpointCorruptError(failure.message)
-        if call.probe:
-            if failure.kind is FailureKind.USAGE:
-                raise UsageError(failure.message)
-            self._has_probed = False
+        if call.probe and not self._has_probed and failure.kind is FailureKind.USAGE:
+            raise UsageError(failure.message)
         self._trials[call.trials[0]].failure = failure
         phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
         diverged = failure.kind is FailureKind.DIVERGED
@@ -254,8 +253,6 @@ class Driver:
             source, _ = self._in_flight.pop(event.worker)
             self._states.drop(source)
             self._trials[event.call.trials[0]].lose(f"worker {event.worker} {event.cause}")
-            if event.call.probe:
-                self._has_probed = False
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
         self._act(self._planner.handle(mop.WorkerLost(event.worker)))
 
@@ -343,7 +340,6 @@ class Driver:
             batch_size=int(str(params[0].get("batch_size", spec.batch_size))),
             probe=is_training and not self._has_probed,
         )
-        self._has_probed = True
         worker, trial = start.workers[0], start.trials[0]
         source = self._states.source(trial)
         consume = is_training and self._states.hand_over(trial)
