@@ -192,13 +192,14 @@ class Driver:
 
     def _done(self, event: Done) -> None:
         live = self._trials[event.call.trials[0]]
+        now = self._reporter.answered(event.worker)
         if live.is_saving and self._is_due(event.call):
             # At most one visit of a trial is done and not durable: this one is, in a moment.
-            live.held = (event, self._reporter.now())
+            live.held = (event, now)
         else:
-            self._take(event, self._reporter.now())
+            self._take(event, now)
 
-    def _take(self, event: Done, now: float) -> None:
+    def _take(self, event: Done, now: float, *, after_save: bool = False) -> None:
         call, trial = event.call, event.call.trials[0]
         source, started = self._in_flight.pop(event.worker)
         live = self._trials[trial]
@@ -216,7 +217,7 @@ class Driver:
         )
         instructions = self._planner.handle(done)
         # The next visit starts before this one is written out.
-        self._submit(instructions)
+        self._submit(instructions, after_save=after_save)
         if event.state is not None:
             self._commit_visit(event, event.state, started, now)
         self._reporter.finished(event, started, now)
@@ -297,7 +298,7 @@ class Driver:
     def _take_held(self, live: LiveTrial) -> None:
         if live.held is not None:
             (event, now), live.held = live.held, None
-            self._take(event, now)
+            self._take(event, now, after_save=True)
 
     # Instructions
 

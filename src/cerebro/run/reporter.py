@@ -58,6 +58,11 @@ class Reporter:
             )
         )
 
+    def answered(self, worker: int) -> float:
+        """A worker is through with its visit, now."""
+        now = self._answered[worker] = self.now()
+        return now
+
     def finished(self, event: Done, started: float, ended: float) -> None:
         """A visit was answered."""
         call, report = event.call, event.report
@@ -79,7 +84,6 @@ class Reporter:
             first_step=report.first_step,
             metrics={name: total / rows for name, (total, rows) in report.sums.items()},
         )
-        self._answered[event.worker] = ended
         self._efficiency.visit(visit)
         self._track(visit)
 

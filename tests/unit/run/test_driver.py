@@ -133,6 +133,13 @@ def test_training_runs_ahead_of_the_disk_by_one_visit_a_trial_and_those_in_fligh
     check(root)
 
 
+def test_time_that_a_worker_stands_idle_for_a_checkpoint_is_told(data, root):
+    fit_toy(root, toy_spec(data, {"lr": [0.1]}), backend=LateSaves(), threaded=True)
+    summary = Result.open(root).summary
+    assert summary["checkpoint_s"] > 0
+    assert summary["checkpoint_s"] + summary["wait_s"] < summary["makespan_s"]
+
+
 # States in memory
 
 

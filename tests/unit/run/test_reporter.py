@@ -79,6 +79,7 @@ def test_idling_for_a_checkpoint_is_told_apart_from_waiting(reporter, told):
     report = VisitReport(rows=1, sums={"loss": (1.0, 1)}, compute_s=1.0)
     reporter.started(CALL, 0, after_save=True)
     reporter.finished(Done(0, CALL, report, None), 0.0, 0.0)
+    reporter.answered(0)
     reporter.started(CALL, 0, after_save=True)
     reporter.finished(Done(0, CALL, report, None), 1.0, 2.0)
     reporter.started(CALL, 0, after_save=False)
