@@ -6,10 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := $(wildcard src tests benchmarks examples docs/generate.py)
-BENCHMARKS := mop overhead shards hop planner startup
+BENCHMARKS := mop overhead shards hop planner startup stacks
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test check bench docs clean
+.PHONY: install demo test test-stacks check bench docs clean
 
 install: $(STAMP)
 
@@ -24,6 +24,11 @@ demo: install
 
 test: check
 	$(BIN)/python -m pytest --durations=10
+
+# The same promises with trials stacked: automatically, and by force.
+test-stacks: install
+	@for stack in auto 4; do echo "== stack: $$stack"; CEREBRO_TEST_STACK=$$stack $(BIN)/python -m pytest -q \
+		tests/integration tests/chaos || exit 1; done
 
 check: install
 	$(BIN)/ruff check $(SOURCES)

@@ -10,6 +10,7 @@ from cerebro import Experiment
 from cerebro.errors import CerebroError
 from cerebro.task import Task
 from cerebro.testing.toy import ToyTask
+from tests.experiments import STACK
 
 
 def make_task(name: str, options: dict[str, Any]) -> Task:
@@ -25,7 +26,7 @@ def main() -> int:
     try:
         experiment = Experiment(**options["experiment"])
         task = make_task(options["task"], options["task_options"])
-        experiment.run_fit(task, progress=False, **options["fit"])
+        experiment.run_fit(task, progress=False, **{"stack": STACK, **options["fit"]})
     except CerebroError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

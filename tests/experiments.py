@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 
 from cerebro.backend import Backend, InlineBackend
 from cerebro.data import Dataset, from_arrays, open_dataset
@@ -31,6 +32,8 @@ from cerebro.track.tracker import Tracker
 from cerebro.types import Mode, trial_id
 
 SPACE: Mapping[str, object] = {"lr": [0.5, 0.05]}
+#: How trials are stacked where a test does not say: false, auto, or a number. For tests alone.
+STACK: bool | int | str = yaml.safe_load(os.environ.get("CEREBRO_TEST_STACK", "false"))
 
 
 @contextlib.contextmanager
@@ -68,6 +71,7 @@ def toy_spec(data: Path, space: Mapping[str, object] = SPACE, **changes: Any) ->
         "seed": 0,
         "threads_per_worker": 1,
         "checkpoint": Checkpointing.VISIT,
+        "stack": STACK,
     }
     return RunSpec(**{**fields, **changes})
 
@@ -115,7 +119,7 @@ def learnt(root: Path) -> dict[int, tuple[object, ...]]:
             dict(trial.params),
             trial.status,
             [epoch.metrics for epoch in trial.epochs],
-            [(ref.visits, ref.sha256) for ref in trial.checkpoints],
+            Result.open(root).states(number),
         )
         for number, trial in history.trials.items()
     }
@@ -152,12 +156,18 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def stop_after(root: Path, spec: RunSpec, *, visits: int) -> None:
-    """Make a run that stopped in order after so many durable visits; nothing is left over."""
+    """Make a run that stopped in order after so many durable visits; nothing is left over.
+
+    A visit of a stack is as far as one of each of its trials.
+    """
+    if isinstance(spec.stack, int) and spec.stack > 1:
+        visits = max(1, visits // 2)
     with contextlib.suppress(StoreError):
         fit_toy(root, spec, disk=_JournalLimit(visits))
     # Opening a run repairs it.
     with open_run(LocalStore(root), spec, fresh=False, force=False) as run:
-        found = sum(trial.visits for trial in run.history.trials.values())
+        alone = sum(trial.visits for trial in run.history.trials.values() if trial.stack is None)
+        found = alone + sum(stack.visits for stack in run.history.stacks.values())
     assert found == visits, f"{found} visits are durable, not {visits}"
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
@@ -115,7 +115,8 @@ def count_lines(path: Path) -> int:
 
 
 def count_visits(root: Path) -> int:
-    """Durable training visits of a run, those that were rolled back included."""
+    """Durable training visits of all trials, those that were rolled back included."""
     if not (root / "journal.jsonl").exists():
         return 0
-    return sum(record["type"] == "visit" for record in read(LocalStore(root)).records)
+    visits = [record for record in read(LocalStore(root)).records if record["type"] == "visit"]
+    return sum(len(cast("list[int]", visit.get("trials", [0]))) for visit in visits)

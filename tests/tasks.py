@@ -66,3 +66,19 @@ class FragileNet(Net):
         if params["fail"] is not None and params["fail"]["kind"] == "metric":
             found["accuracy"] = found["accuracy"] * float("nan")
         return found
+
+
+class Perceptron(Task):
+    """A small network that can be trained in a stack."""
+
+    def model(self, params):
+        return nn.Sequential(nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
+
+    def optimizer(self, model, params):
+        return torch.optim.Adam(model.parameters(), lr=params["lr"])
+
+    def loss(self, model, batch, params):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    def metrics(self, model, batch, params):
+        return {"accuracy": (model(batch["x"]).argmax(1) == batch["y"]).float().mean()}

@@ -33,12 +33,12 @@ LAYERS = (
 THIRD_PARTY = {
     "cloudpickle": {"backend"},
     "numpy": {"backend", "data", "run", "search", "storage", "testing", "track", "train"},
-    "psutil": {"backend", "cli"},
+    "psutil": {"backend", "cli", "train.stack.survey"},
     "pyarrow": {"data"},
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "rich": {"cli", "track.console"},
-    "torch": {"train.torch", "train.torch_batches", "train.torch_state"},
+    "torch": {"train.torch", "train.torch_batches", "train.torch_state", "train.stack"},
     "typer": {"cli"},
     "yaml": {"config.yaml"},
 }
@@ -47,7 +47,10 @@ THIRD_PARTY = {
 DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "pyyaml"}
 
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
-LAZY_MODULES = {"__init__", "cli", "config.resolve", "data.tables"}
+LAZY_MODULES = {
+    *("__init__", "cli", "config.resolve", "data.tables"),
+    *("train.stack.conv_ops", "train.stack.ops", "train.stack.trainer"),
+}
 
 MAX_LINES = 400
 DRAWERS = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}

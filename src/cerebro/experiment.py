@@ -8,12 +8,14 @@ import sys
 from collections.abc import Mapping
 from typing import SupportsIndex, TypeVar
 
+from cerebro.config.machine import default_workers
 from cerebro.config.resolve import backend_reference, check_run_name, load_reference
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.spec import Checkpointing, RunSpec
+from cerebro.run.stacks import Setting, check_setting
 from cerebro.search import Space, make_sampler, parse_space
 from cerebro.search.wording import show
 from cerebro.storage import layout, open_store
@@ -34,7 +36,7 @@ class Experiment:
         data: Directory of a prepared dataset.
         store: Directory that holds runs.
         backend: "local" (processes on this machine) or "inline" (this process, for debugging).
-        workers: How many; default one for each `threads_per_worker` cores.
+        workers: How many; default one for each GPU, else for each `threads_per_worker` cores.
         threads_per_worker: Fixed for the run, because it decides the last bits of sums.
         seed: Decides initial weights, batch orders and random search.
 
@@ -94,8 +96,7 @@ class Experiment:
         self.backend = load_reference(backend_reference(backend))
         self.backend_name = backend
         self.threads_per_worker = _count("threads_per_worker", threads_per_worker)
-        fitting = max(1, available_cores() // self.threads_per_worker)
-        self.workers = _optional_count("workers", workers) or fitting
+        self.workers = _optional_count("workers", workers)
         self.seed = operator.index(seed)
 
     def run_fit(
@@ -111,6 +112,8 @@ class Experiment:
         batch_size: int | None = None,
         checkpoint: str = "visit",
         device: str = "auto",
+        stack: bool | int | str = "auto",
+        same_order: bool = False,
         keep_top: int | None = None,
         progress: bool | None = None,
         fresh: bool = False,
@@ -129,6 +132,9 @@ class Experiment:
             batch_size: Here or in the space.
             checkpoint: When state becomes durable: "visit", "epoch" or "off" (no resume).
             device: "auto", "cpu", "cuda", or another torch device (untested).
+            stack: Train trials of one structure as one: "auto" where it pays, False never, a number
+                for so many at most in any case; "probe" measures first what pays.
+            same_order: All trials see the rows of a shard in the same order: cheaper stacks.
             keep_top: At the end keep the checkpoints of so many best trials; default all.
             progress: Show progress on standard error; default where that is a terminal.
             fresh: Move a run of this name aside and start anew.
@@ -157,11 +163,13 @@ class Experiment:
             seed=self.seed,
             threads_per_worker=self.threads_per_worker,
             checkpoint=_one_of("checkpoint", checkpoint, Checkpointing),
+            stack=check_setting(stack),
+            same_order=_flag("same_order", same_order),
         )
         sampler = make_sampler(search, parsed, seed=self.seed, num_trials=num_trials)
         settings = Settings(
             task=task,
-            workers=self.workers,
+            workers=self.count_workers(device),
             device=device,
             keep_top=_optional_count("keep_top", keep_top),
             fresh=fresh,
@@ -180,6 +188,10 @@ class Experiment:
         )
         return Result.open(root, task=task if isinstance(task, Task) else None)
 
+    def count_workers(self, device: str) -> int:
+        """Workers of a run on this device."""
+        return self.workers or default_workers(device, self.threads_per_worker)
+
 
 def make_spec(
     dataset: Dataset,
@@ -195,6 +207,8 @@ def make_spec(
     seed: int,
     threads_per_worker: int,
     checkpoint: Checkpointing,
+    stack: Setting = "auto",
+    same_order: bool = False,
 ) -> RunSpec:
     """What decides the results of a run; UsageError where its parts do not fit each other."""
     if ("batch_size" in space) == (batch_size is not None):
@@ -224,14 +238,9 @@ def make_spec(
         seed=seed,
         threads_per_worker=threads_per_worker,
         checkpoint=checkpoint,
+        stack=stack,
+        same_order=same_order,
     )
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _trackers(root: str, progress: bool | None) -> list[Tracker]:
@@ -248,6 +257,12 @@ def _count(name: str, value: object) -> int:
         if count >= 1:
             return count
     raise UsageError(f"`{name} >= 1` must hold, but got {name}={show(value)}.")
+
+
+def _flag(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise UsageError(f"`{name}` must be True or False, but got {show(value)}.")
 
 
 def _optional_count(name: str, value: object) -> int | None:

@@ -16,6 +16,7 @@ from cerebro.run.spec import RunDocument
 from cerebro.storage import LocalStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
+from cerebro.storage.stacked import taken_out
 from cerebro.task import Task
 from cerebro.track.board import FAILED, TrialRow, leaderboard
 from cerebro.track.plain import format_leaderboard
@@ -144,7 +145,7 @@ class Result:
         """
         found = self._find(trial)
         ref = self._checkpoint(found, which)
-        saved = load_checkpoint(self._store, ref, into=bytearray)
+        saved = taken_out(load_checkpoint(self._store, ref, into=bytearray), found.number)
         framework = make_framework(self._task_for(task), device="cpu", threads=0)
         return framework.load(found.params, State(memoryview(saved.data), saved.meta))
 
@@ -156,12 +157,27 @@ class Result:
                 dict(trial.params),
                 str(trial.status),
                 [epoch.metrics for epoch in trial.epochs],
-                [[ref.visits, ref.sha256] for ref in trial.checkpoints],
+                self.states(trial.number),
             ]
             for trial in self._history.trials.values()
         ]
         text = json.dumps(body, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def states(self, trial: str | int) -> list[tuple[int, str]]:
+        """Training visits and SHA-256 of each state that is kept of a trial, oldest first.
+
+        A state that lies in a checkpoint of its stack counts as if it had one of its own.
+        """
+        found = self._find(trial)
+        states: list[tuple[int, str]] = []
+        for ref in self._history.kept(found):
+            digest = ref.sha256
+            if ref.is_stack:
+                saved = taken_out(load_checkpoint(self._store, ref), found.number)
+                digest = hashlib.sha256(saved.data).hexdigest()
+            states.append((ref.visits, digest))
+        return states
 
     def __iter__(self) -> Iterator[TrialResult]:
         return iter(self.trials)
@@ -205,9 +221,9 @@ class Result:
         best = trial.best_epoch(self.metric, self.mode)
         if which == "best" and best is not None:
             visits = trial.epochs[best].visits
-            refs = [ref for ref in trial.checkpoints if ref.visits == visits]
+            refs = [ref for ref in self._history.kept(trial) if ref.visits == visits]
         else:
-            refs = trial.checkpoints[-1:]
+            refs = self._history.kept(trial)[-1:]
         if not refs:
             raise UsageError(
                 f"{trial_id(trial.number)} must have a checkpoint to load, but none was kept "

@@ -59,7 +59,8 @@ class Task:
     framework: ClassVar[str] = "torch"
     #: Clip the gradient's total norm to this before each step; params["clip_grad_norm"] wins.
     clip_grad_norm: float | None = None
-    #: "bf16" or "fp16" to run model and loss under autocast; params["amp"] wins.
+    #: "bf16" or "fp16" to run model and loss under autocast, "tf32" for matrix products of float32
+    #: in TF32 on CUDA; params["amp"] wins.
     amp: str | None = None
     #: Rows in a batch of an evaluation; as many as in the trial's training batches if None.
     eval_batch_size: int | None = None

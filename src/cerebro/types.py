@@ -49,3 +49,23 @@ def trial_id(number: int) -> str:
     't0007'
     """
     return f"t{number:04d}"
+
+
+def stack_unit(first: int) -> int:
+    """The unit that is a stack, by the number of its first trial, and back.
+
+    The unit of a trial alone is the trial's number: a stack and its first trial are two units.
+
+    >>> stack_unit(7), stack_unit(-8)
+    (-8, 7)
+    """
+    return ~first
+
+
+def unit_id(unit: int) -> str:
+    """The name of a unit in files: that of a trial, or of a stack.
+
+    >>> unit_id(7), unit_id(stack_unit(7))
+    ('t0007', 's0007')
+    """
+    return trial_id(unit) if unit >= 0 else f"s{stack_unit(unit):04d}"

@@ -37,7 +37,7 @@ from tests.experiments import (
     toy_spec,
 )
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300), pytest.mark.alone]
 
 FLIPS = 200
 CUTS = 50

@@ -90,14 +90,14 @@ ALWAYS = pytest.mark.parametrize("always", [True, False], ids=["for-good", "for-
 
 @ALWAYS
 def test_a_disk_that_is_full_at_any_write_of_a_run_harms_nothing(folder, spec, always):
-    assert assert_exact_after_every_full_disk(folder, spec, always=always) > 100
+    assert assert_exact_after_every_full_disk(folder, spec, always=always) > 80
 
 
 @ALWAYS
 def test_nor_at_any_write_of_its_resumption(folder, spec, always):
     stop_after(folder / "half", spec, visits=5)
     start = folder / "half"
-    assert assert_exact_after_every_full_disk(folder, spec, always=always, start=start) > 50
+    assert assert_exact_after_every_full_disk(folder, spec, always=always, start=start) > 30
 
 
 @pytest.mark.parametrize("options", [{"checkpoint": Checkpointing.EPOCH}, {}], ids=["epoch", "top"])

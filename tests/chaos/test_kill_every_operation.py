@@ -53,9 +53,10 @@ def durable_visits(root):
     """(trial, epoch, step) of the visits up to each trial's last checkpoint in the journal."""
     if not (root / "journal.jsonl").exists():
         return set()
-    records = [r for r in read(LocalStore(root)).records if r["type"] == "visit"]
-    saved = {r["trial"]: (r["epoch"], r["step"]) for r in records if r.get("checkpoint")}
-    visits = {(r["trial"], r["epoch"], r["step"]) for r in records}
+    found = [r for r in read(LocalStore(root)).records if r["type"] == "visit"]
+    records = [(trial, r) for r in found for trial in r.get("trials") or [r["trial"]]]
+    saved = {trial: (r["epoch"], r["step"]) for trial, r in records if r.get("checkpoint")}
+    visits = {(trial, r["epoch"], r["step"]) for trial, r in records}
     return {visit for visit in visits if visit[1:] <= saved.get(visit[0], (-1, -1))}
 
 
@@ -93,12 +94,12 @@ def assert_exact_after_every_kill(folder, spec, kill, **settings):
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_run_killed_at_any_operation_resumes_exactly(folder, data, kill):
-    assert assert_exact_after_every_kill(folder, toy_spec(data), kill) > 100
+    assert assert_exact_after_every_kill(folder, toy_spec(data), kill) > 90
 
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_so_does_one_that_keeps_the_best_trial_alone(folder, data, kill):
-    assert assert_exact_after_every_kill(folder, toy_spec(data), kill, keep_top=1) > 100
+    assert assert_exact_after_every_kill(folder, toy_spec(data), kill, keep_top=1) > 90
 
 
 def test_so_does_one_that_saves_once_an_epoch(folder, data):
@@ -126,4 +127,4 @@ def test_a_run_killed_again_at_any_operation_of_its_resumption_resumes_exactly(f
         fit_toy(root, spec)
         assert outcome(root) == expected, f"another result after Tear({first}) and Tear({n})"
         check(root)
-    assert n > 50
+    assert n > 40

@@ -14,7 +14,7 @@ import pytest
 
 from cerebro.data import digits, from_arrays
 from cerebro.testing.history import check
-from tests.experiments import make_toy_data, outcome
+from tests.experiments import STACK, make_toy_data, outcome
 from tests.processes import count_visits, driving, is_alive, wait_for
 
 RUNS = int(os.environ.get("CEREBRO_CHAOS_RUNS", "2"))
@@ -35,7 +35,9 @@ class Toll:
         A worker takes the visit in flight with it; a driver those of all workers and, of each
         trial, the one visit that is done but not durable yet.
         """
-        return self.workers + self.drivers * (workers + trials)
+        # What is lost with a stack is a visit of each of its trials.
+        size = 1 if STACK is False else trials
+        return size * self.workers + self.drivers * (size * workers + trials)
 
 
 def options_for(folder, name, task, fit, *, backend="local", workers=1, **task_options):

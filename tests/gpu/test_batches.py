@@ -124,7 +124,7 @@ def test_kept_and_moved_shards_train_to_the_same_bits(tmp_path, device):
             call = make_call(visit)
             shard = data.open_shard("train", call.shard)
             state, _ = framework.train(call, shard, state, allocate)
-        sums = framework.evaluate(make_eval(), data.open_shard("val", 0), state).sums
+        sums = framework.evaluate(make_eval(), data.open_shard("val", 0), state).members[0].sums
         found.append((bytes(state.buffer), sums))
     assert found[0] == found[1]
 

@@ -7,7 +7,7 @@ import pytest
 from cerebro import Experiment, Result, tune
 from cerebro.data import digits, from_arrays
 from cerebro.testing.history import check
-from tests.experiments import learnt, outcome
+from tests.experiments import STACK, learnt, outcome
 from tests.tasks import Net
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,6 +41,8 @@ def run(home, name, backend, workers, **options):
             "metric": "val_accuracy",
             "mode": "max",
             "progress": False,
+            # For the number of workers `auto` may choose other stacks.
+            "stack": False if STACK == "auto" else STACK,
             **options,
         },
     )

@@ -62,7 +62,7 @@ def test_a_trial_that_raises_fails_after_two_attempts_and_says_where(folder, dat
     assert_ended(
         result, "failed", "ValueError: this trial raises on purpose", "2 attempts", "epoch 1"
     )
-    assert "in _strike" in result.trials[2].traceback
+    assert "in strike" in result.trials[2].traceback
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["inline", "local"])
@@ -115,7 +115,7 @@ def test_weights_that_are_not_finite_are_never_saved(folder, data, local):
     result = run_sick(folder, data, last_batch, local=local)
     assert_ended(result, "diverged", "not finite")
     assert np.isfinite(result.load(2, which="final").weight).all()
-    assert max(trial_files(folder / "sick", 2)) == "v000003-a0.safetensors"
+    assert max(visits for visits, _ in result.states(2)) == 3
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["inline", "local"])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from cerebro import Experiment, tune
+from cerebro.config.machine import available_cores
 from cerebro.data import from_arrays
 from cerebro.errors import DataError, StoreError, UsageError
-from cerebro.experiment import available_cores
 from cerebro.search import parse_space
 from cerebro.storage import layout
 from cerebro.testing.history import check
@@ -157,10 +157,29 @@ def test_integers_of_numpy_are_integers(make):
     assert [len(result.history(0)), result.document.spec["seed"]] == [1, 3]
 
 
+@pytest.mark.parametrize("stack", [True, 0, "yes", 1.5, None])
+def test_a_wrong_setting_for_stacks_is_refused(make, stack):
+    with pytest.raises(UsageError, match="stack must be auto, probe, false or a number"):
+        make().run_fit(ToyTask(), {"lr": 0.1}, **{**FIT, "stack": stack})
+    with pytest.raises(UsageError, match="`same_order` must be True or False"):
+        make().run_fit(ToyTask(), {"lr": 0.1}, **{**FIT, "same_order": 1})
+
+
+def test_trials_of_one_structure_are_stacked_where_asked(make):
+    result = make().run_fit(ToyTask(), {"lr": [0.1, 0.2, 0.3]}, **{**FIT, "stack": np.int64(2)})
+    assert result.document.stacks["groups"][0]["stacks"] == 2
+    assert result.document.spec["stack"] == 2
+    assert result.load(2).weight.shape == result.load(0).weight.shape
+    auto = make(name="auto").run_fit(ToyTask(gain=9.0), {"lr": [0.1, 0.2, 0.3]}, **FIT)
+    assert auto.document.stacks["setting"] == "auto"
+    assert auto.document.stacks["groups"][0]["stacks"] == 1
+
+
 def test_there_is_a_worker_for_every_core_unless_told(make):
-    assert make(workers=None).workers == available_cores() == len(os.sched_getaffinity(0))
-    assert make(workers=None, threads_per_worker=10_000).workers == 1
-    assert make(workers=3).workers == 3
+    cores = len(os.sched_getaffinity(0))
+    assert make(workers=None).count_workers("cpu") == available_cores() == cores
+    assert make(workers=None, threads_per_worker=10_000).count_workers("cpu") == 1
+    assert make(workers=3).count_workers("cpu") == 3
 
 
 def test_paths_may_be_relative_of_home_and_urls(make, data, monkeypatch):

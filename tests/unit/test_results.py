@@ -203,7 +203,7 @@ def test_trials_that_failed_or_diverged_come_last_and_have_no_rank(home, tmp_pat
 def test_a_trial_that_failed_says_where(home, tmp_path):
     failed = fit_kinds(home, tmp_path).trials[1]
     assert failed.traceback is not None
-    assert "in _strike" in failed.traceback
+    assert "in strike" in failed.traceback
     assert "Traceback" not in repr(failed)
 
 

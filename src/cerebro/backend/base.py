@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import Store
 from cerebro.task import Task
-from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.train.visit import Survey, SurveyCall, VisitCall, VisitReport
 from cerebro.types import Json
 
 
@@ -45,7 +45,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateRef:
-    """A trial's state in the backend's memory; only the backend knows what `key` means."""
+    """A unit's state in the backend's memory; only the backend knows what `key` means."""
 
     key: int
     bytes: int
@@ -93,18 +93,25 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Surveyed:
+    worker: int
+    call: SurveyCall
+    survey: Survey
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     worker: int
-    call: VisitCall
+    call: VisitCall | SurveyCall
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker is gone; `call` is the visit it had, if any."""
+    """A worker is gone; `call` is what it had to do, if anything."""
 
     worker: int
-    call: VisitCall | None
+    call: VisitCall | SurveyCall | None
     cause: str
 
 
@@ -115,7 +122,7 @@ class Posted:
     payload: object
 
 
-Event: TypeAlias = Joined | Done | Failed | Lost | Posted
+Event: TypeAlias = Joined | Done | Surveyed | Failed | Lost | Posted
 Source: TypeAlias = StateRef | CheckpointRef | None
 
 
@@ -124,7 +131,7 @@ class SaveRequest:
     """Where a state becomes durable."""
 
     store: Store
-    trial: int
+    unit: int
     visits: int
     attempt: int
     parent: str | None
@@ -133,8 +140,9 @@ class SaveRequest:
 class Backend(Protocol):
     """Starts workers, carries visits and states; decides nothing.
 
-    Every submitted visit is answered by exactly one Done, Failed or Lost. A state stays readable
-    until it is released. `save` and `post` may be called from any thread, the rest from one.
+    Every submitted visit is answered by exactly one Done, Failed or Lost, a survey by a Surveyed,
+    Failed or Lost. A state stays readable until it is released. `save` and `post` may be called
+    from any thread, the rest from one.
     """
 
     def start(self, setup: Setup, workers: int) -> None:
@@ -142,9 +150,14 @@ class Backend(Protocol):
         ...
 
     def submit(
-        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+        self,
+        worker: int,
+        call: VisitCall | SurveyCall,
+        source: Source,
+        *,
+        consume: bool = False,
     ) -> None:
-        """Run a visit on a worker that has joined and is idle.
+        """Run a visit, or a survey, on a worker that has joined and is idle.
 
         With `consume` the source is given up: the visit may train in its memory, without a copy.
         However the visit ends, the reference must not be used, nor released, any more.

@@ -16,20 +16,23 @@ from cerebro.backend.base import (
     Setup,
     Source,
     StateRef,
+    Surveyed,
 )
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.opening import introduce, load_state, save_state
 from cerebro.errors import RunInterrupted
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.runner import VisitRunner
-from cerebro.train.visit import State, VisitCall
+from cerebro.train.visit import State, SurveyCall, VisitCall
 
 
 class InlineBackend:
     """Runs visits when `events` is called. For debugging, and the oracle of the tests."""
 
     def __init__(self, *, log_dir: str | None = None) -> None:
-        self._queue: deque[tuple[int, VisitCall, State | CheckpointRef | None]] = deque()
+        self._queue: deque[tuple[int, VisitCall | SurveyCall, State | CheckpointRef | None]] = (
+            deque()
+        )
         #: Safe to put to from another thread or a signal handler.
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._states: dict[int, memoryview] = {}
@@ -50,7 +53,12 @@ class InlineBackend:
             self._events.put(Joined(introduce(index, self._runner)))
 
     def submit(
-        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+        self,
+        worker: int,
+        call: VisitCall | SurveyCall,
+        source: Source,
+        *,
+        consume: bool = False,
     ) -> None:
         if not isinstance(source, StateRef):
             self._queue.append((worker, call, source))
@@ -80,9 +88,13 @@ class InlineBackend:
             self._runner.close()
             self._runner = None
 
-    def _run(self, worker: int, call: VisitCall, source: State | CheckpointRef | None) -> Event:
+    def _run(
+        self, worker: int, call: VisitCall | SurveyCall, source: State | CheckpointRef | None
+    ) -> Event:
         assert self._runner is not None, "start() comes first"  # noqa: S101
         try:
+            if isinstance(call, SurveyCall):
+                return Surveyed(worker, call, self._runner.survey(call))
             if isinstance(source, CheckpointRef):
                 assert self._setup is not None, "start() comes first"  # noqa: S101
                 source = load_state(self._setup.store, source)

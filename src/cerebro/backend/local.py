@@ -26,6 +26,7 @@ from cerebro.backend.base import (
     Setup,
     Source,
     StateRef,
+    Surveyed,
 )
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.opening import save_state
@@ -34,16 +35,18 @@ from cerebro.backend.wire import (
     CannotStart,
     Hello,
     NeedSlot,
+    RunSurvey,
     RunVisit,
     SlotState,
     Stop,
+    SurveyDone,
     VisitDone,
     VisitFailed,
 )
 from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import explain
-from cerebro.train.visit import VisitCall
+from cerebro.train.visit import SurveyCall, VisitCall
 
 #: Workers that die in a row before they are ready, after which no other is started.
 _START_ATTEMPTS = 3
@@ -55,10 +58,10 @@ logger = logging.getLogger("cerebro.backend")
 
 @dataclass(slots=True)
 class _Worker:
-    """One process, and the visit it has."""
+    """One process, and the call it has."""
 
     process: WorkerProcess
-    call: VisitCall | None = None
+    call: VisitCall | SurveyCall | None = None
     #: Slots given to the visit for its result; the last one holds it.
     given: list[Slot] | None = None
     is_ready: bool = False
@@ -98,7 +101,12 @@ class LocalBackend:
             self._spawn(index)
 
     def submit(
-        self, worker: int, call: VisitCall, source: Source, *, consume: bool = False
+        self,
+        worker: int,
+        call: VisitCall | SurveyCall,
+        source: Source,
+        *,
+        consume: bool = False,
     ) -> None:
         target = self._workers.get(worker)
         given: list[Slot] = []
@@ -108,7 +116,7 @@ class LocalBackend:
             state = SlotState(slot, source.bytes, source.meta)
             if consume:
                 given.append(slot)
-            elif call.is_training:
+            elif isinstance(call, VisitCall) and call.is_training:
                 given.append(self._arena.allocate(source.bytes))
         else:
             state = source
@@ -118,9 +126,14 @@ class LocalBackend:
             self._events.append(Lost(worker, call, "died before the visit reached it"))
             return
         target.call, target.given = call, given
+        message: RunVisit | RunSurvey = (
+            RunSurvey(call)
+            if isinstance(call, SurveyCall)
+            else RunVisit(call, state, given[0] if given else None)
+        )
         # A worker that just died answers with Lost instead.
         with contextlib.suppress(OSError):
-            target.process.connection.send(RunVisit(call, state, given[0] if given else None))
+            target.process.connection.send(message)
 
     def events(self) -> list[Event]:
         while not self._events:
@@ -238,9 +251,11 @@ class LocalBackend:
         if call is None:
             raise WorkerError(f"worker {index} answered without having a visit: {message!r:.200}")
         worker.call, worker.given = None, None
-        if isinstance(message, VisitDone):
+        if isinstance(message, VisitDone) and isinstance(call, VisitCall):
             state = None if message.state is None else self._keep(message.state, given)
             self._events.append(Done(index, call, message.report, state))
+        elif isinstance(message, SurveyDone) and isinstance(call, SurveyCall):
+            self._events.append(Surveyed(index, call, message.survey))
         elif isinstance(message, VisitFailed):
             self._free(given)
             self._events.append(Failed(index, call, message.failure))

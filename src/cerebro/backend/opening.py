@@ -38,7 +38,7 @@ def save_state(data: memoryview, state: StateRef, request: SaveRequest) -> Check
     """Commit a state whose bytes are at hand."""
     return save_checkpoint(
         request.store,
-        request.trial,
+        request.unit,
         visits=request.visits,
         attempt=request.attempt,
         data=data,

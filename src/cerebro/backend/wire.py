@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cerebro.backend.arena import Slot
 from cerebro.backend.base import Failure, WorkerInfo
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.train.visit import Survey, SurveyCall, VisitCall, VisitReport
 from cerebro.types import Json
 
 
@@ -28,6 +28,13 @@ class RunVisit:
     call: VisitCall
     source: SlotState | CheckpointRef | None
     out: Slot | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSurvey:
+    """Driver to worker: look at these trials."""
+
+    call: SurveyCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,11 @@ class CannotStart:
 class VisitDone:
     report: VisitReport
     state: SlotState | None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyDone:
+    survey: Survey
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from cerebro.backend.wire import (
     CannotStart,
     Hello,
     NeedSlot,
+    RunSurvey,
     RunVisit,
     SlotState,
+    SurveyDone,
     VisitDone,
     VisitFailed,
 )
@@ -65,8 +67,11 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
         connection.send(CannotStart(describe_failure(error)))
         return
     connection.send(Hello(introduce(index, runner)))
-    while isinstance(message := connection.recv(), RunVisit):
-        connection.send(_run(message, runner, setup, connection, mapping))
+    while isinstance(message := connection.recv(), RunVisit | RunSurvey):
+        if isinstance(message, RunVisit):
+            connection.send(_run(message, runner, setup, connection, mapping))
+        else:
+            connection.send(_survey(message, runner))
         sys.stdout.flush()
         sys.stderr.flush()
 
@@ -90,6 +95,13 @@ def _run(
         if state is None:
             return VisitDone(report, None)
         return VisitDone(report, SlotState(given[-1], state.buffer.nbytes, state.meta))
+    except Exception as error:
+        return VisitFailed(describe_failure(error))
+
+
+def _survey(message: RunSurvey, runner: VisitRunner) -> SurveyDone | VisitFailed:
+    try:
+        return SurveyDone(runner.survey(message.call))
     except Exception as error:
         return VisitFailed(describe_failure(error))
 

@@ -147,7 +147,8 @@ def show_run(store: LocalStore) -> int:
 
 def _references(store: LocalStore) -> list[CheckpointRef]:
     _, history = load_history(store)
-    return [ref for trial in history.trials.values() for ref in trial.checkpoints]
+    own = [ref for trial in history.trials.values() for ref in trial.checkpoints]
+    return own + [ref for stack in history.stacks.values() for ref in stack.checkpoints]
 
 
 def verify_checkpoints(store: LocalStore, refs: list[CheckpointRef]) -> list[str]:

@@ -53,12 +53,15 @@ def measure(records: Iterable[Mapping[str, Json]], val_shards: int) -> Measured 
         if kind == "trial":
             params[trial] = _key(cast("Params", record["params"]))
         elif kind == "visit":
+            # Of a stack each trial has its share.
+            trials = cast("list[int]", record.get("trials", [trial]))
             span = cast(float, record["end_s"]) - cast(float, record["start_s"])
-            spans[params[trial]].append(span)
-            epochs[trial, cast(int, record["epoch"])] += span
             saved = cast("dict[str, Json] | None", record.get("checkpoint"))
-            if saved is not None:
-                sizes.append(cast(int, saved["bytes"]))
+            for member in trials:
+                spans[params[member]].append(span / len(trials))
+                epochs[member, cast(int, record["epoch"])] += span / len(trials)
+                if saved is not None:
+                    sizes.append(cast(int, saved["bytes"]) / len(trials))
         elif kind == "epoch" and val_shards:
             trained = epochs.pop((trial, cast(int, record["epoch"])), 0.0)
             evals.append((cast(float, record["seconds"]) - trained) / val_shards)

@@ -10,12 +10,14 @@ from pathlib import Path
 from cerebro.cli.estimate import Measured, estimate_s, measure
 from cerebro.cli.located import located
 from cerebro.cli.table import format_bytes, format_columns
+from cerebro.config.machine import default_workers
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import CerebroError
-from cerebro.experiment import available_cores, make_spec
+from cerebro.experiment import make_spec
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import Checkpointing, RunSpec, read_document, spec_changes
+from cerebro.run.stacks import describe_stacks
 from cerebro.search import Sampler, Space, make_sampler
 from cerebro.storage import Store, layout, open_store
 from cerebro.storage.journal import read as read_journal
@@ -70,6 +72,7 @@ def show_plan(path: Path, overrides: Sequence[str]) -> None:
         ("trials", f"{plan.trials} by {config.search} search"),
         *_trials(plan),
         ("visits", _visits(plan)),
+        ("stacks", _stacks(plan, store)),
         ("data", _data(plan)),
         ("checkpoints", _checkpoints(plan, measured)),
         ("workers", f"{plan.workers} ({config.backend})"),
@@ -93,7 +96,7 @@ def make_plan(config: ExperimentConfig, dataset: Dataset) -> Plan:
         val_shards=len(val),
         train_bytes=sum(shard.bytes for shard in train),
         val_bytes=sum(shard.bytes for shard in val),
-        workers=config.workers or max(1, available_cores() // config.threads_per_worker),
+        workers=config.workers or default_workers(config.device, config.threads_per_worker),
     )
 
 
@@ -137,6 +140,19 @@ def _visits(plan: Plan) -> str:
         f"({plan.config.epochs} epochs x {plan.train_shards} train shards, "
         f"{plan.val_shards} val shards)"
     )
+
+
+def _stacks(plan: Plan, store: Store) -> str:
+    setting = plan.config.stack
+    if setting is False:
+        return "none: every trial is trained alone"
+    if store.exists(layout.RUN):
+        document, history = load_history(store)
+        if document.spec.get("stack") == setting and history.trials:
+            sizes = [len(stack.trials) for stack in history.stacks.values()]
+            return describe_stacks(sizes, len(history.trials))
+    limit = f", {setting} trials each at most" if isinstance(setting, int) else ""
+    return f"{'as asked' if limit else setting}{limit}: put together when the run begins"
 
 
 def _data(plan: Plan) -> str:
@@ -236,4 +252,6 @@ def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
         seed=config.seed,
         threads_per_worker=config.threads_per_worker,
         checkpoint=Checkpointing(config.checkpoint),
+        stack=config.stack,
+        same_order=config.same_order,
     )

@@ -34,7 +34,7 @@ def run_experiment(
     path: Path, overrides: Sequence[str], *, fresh: bool, force: bool, strict: bool, quiet: bool
 ) -> int:
     """Carry the experiment to its end, or to where it is stopped; gives the exit code."""
-    _warn_on_stderr()
+    _tell_on_stderr(logging.WARNING if quiet else logging.INFO)
     signal.signal(signal.SIGTERM, _stop_before_start)
     config = load_experiment(path, overrides)
     experiment = Experiment(
@@ -51,7 +51,7 @@ def run_experiment(
     was_finished = not fresh and _is_finished(experiment.store)
     if sys.stderr.isatty() and not was_finished and not quiet:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
-        count = experiment.workers
+        count = experiment.count_workers(config.device)
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
         with located(config, path, overrides):
@@ -79,6 +79,8 @@ def _fit(
         batch_size=config.batch_size,
         checkpoint=config.checkpoint,
         device=config.device,
+        stack=config.stack,
+        same_order=config.same_order,
         keep_top=config.keep_top,
         progress=progress,
         fresh=fresh,
@@ -152,12 +154,14 @@ class _StderrHandler(logging.Handler):
     """Looks for stderr at each record: a live table puts itself in between."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        print(f"{level}{record.getMessage()}", file=sys.stderr)
 
 
-def _warn_on_stderr() -> None:
+def _tell_on_stderr(level: int) -> None:
     logger = logging.getLogger("cerebro")
-    logger.addHandler(_StderrHandler(logging.WARNING))
+    logger.addHandler(_StderrHandler(level))
+    logger.setLevel(level)
     logger.propagate = False
 
 

@@ -10,6 +10,7 @@ from cerebro.cli.directory import find_driver, is_starting, open_directory
 from cerebro.cli.table import format_columns
 from cerebro.run.history import RunHistory, TrialHistory, ranking
 from cerebro.run.recovery import load_history
+from cerebro.run.stacks import describe_stacks
 from cerebro.storage.lock import Holder
 from cerebro.track.board import FAILED
 from cerebro.track.text import clean, show, show_params
@@ -39,6 +40,7 @@ def show_status(path: Path) -> None:
                 ("state", _state(history, driver)),
                 ("visits", _progress(trials, epochs * history.steps)),
                 ("trials", _count(trials, working)),
+                *_stacks(history),
                 ("best", _best(history)),
             ]
         )
@@ -69,6 +71,11 @@ def _count(trials: Sequence[TrialHistory], working: str) -> str:
     words = {status: str(status) for status in TrialStatus} | {TrialStatus.RUNNING: working}
     parts = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
     return f"{len(trials)}: {', '.join(parts)}" if parts else "none yet"
+
+
+def _stacks(history: RunHistory) -> list[tuple[str, str]]:
+    sizes = [len(stack.trials) for stack in history.stacks.values() if not stack.is_dissolved]
+    return [("stacks", describe_stacks(sizes, len(history.trials)))] if history.stacks else []
 
 
 def _best(history: RunHistory) -> str:

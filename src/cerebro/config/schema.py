@@ -28,6 +28,7 @@ from cerebro.config.resolve import (
 )
 from cerebro.config.yaml import Document, KeyPath, Place, load_yaml
 from cerebro.errors import ConfigError, UsageError
+from cerebro.run.stacks import check_setting
 from cerebro.search.domain import Domain
 from cerebro.search.sampler import make_sampler
 from cerebro.search.space import Space, check_parameter_name, parse_domain
@@ -79,6 +80,10 @@ class ExperimentConfig(BaseModel):
     mode: Annotated[Mode, Field(strict=False)]
     #: When a trial's state is made durable; off gives up resume.
     checkpoint: Literal["visit", "epoch", "off"] = "visit"
+    #: Train trials of one structure as one: auto, probe, false, or so many at most.
+    stack: Annotated[bool | int | str, PlainValidator(check_setting)] = "auto"
+    #: All trials see the rows of a shard in the same order.
+    same_order: bool = False
     #: At the end keep the checkpoints of so many best trials; all where it is left out.
     keep_top: Count | None = None
     #: auto, cpu, cuda, or another torch device.

@@ -28,12 +28,14 @@ class UnitAdded(NamedTuple):
     """A unit to finish, from `step` done train visits of `epoch` on.
 
     `step` equal to the number of train shards leaves that epoch's eval visits; `epoch` equal to
-    the unit's epochs says that it is finished already.
+    the unit's epochs says that it is finished already. Units that replace one that failed or was
+    stopped go on where they are told to.
     """
 
     unit: Unit
     epoch: int = 0
     step: int = 0
+    staying: tuple[int, ...] = ()  #: trials that the next epoch begins with, if not all
 
 
 class VisitDone(NamedTuple):
@@ -72,6 +74,17 @@ class UnitStopped(NamedTuple):
     """The unit is not wanted any more; answers of its running visits will be dropped."""
 
     unit: int
+
+
+class UnitReduced(NamedTuple):
+    """Only these trials of a unit go on: the next epoch begins without the others.
+
+    Visits of this epoch, those tried again too, have all trials that it began with. A unit that no
+    trial stays in is closed at once, like one that is stopped.
+    """
+
+    unit: int
+    trials: tuple[int, ...]
 
 
 class Drain(NamedTuple):
@@ -116,7 +129,15 @@ class Stalled(NamedTuple):
 
 
 Event: TypeAlias = (
-    WorkerJoined | WorkerLost | UnitAdded | VisitDone | VisitFailed | Durable | UnitStopped | Drain
+    WorkerJoined
+    | WorkerLost
+    | UnitAdded
+    | VisitDone
+    | VisitFailed
+    | Durable
+    | UnitReduced
+    | UnitStopped
+    | Drain
 )
 Instruction: TypeAlias = Start | EpochEnded | UnitFinished | UnitFailed | Finished | Stalled
 Message: TypeAlias = Event | Instruction
@@ -124,7 +145,8 @@ Message: TypeAlias = Event | Instruction
 _TYPES: dict[str, type[Message]] = {
     t.__name__: t
     for t in (
-        *(WorkerJoined, WorkerLost, UnitAdded, VisitDone, VisitFailed, Durable, UnitStopped, Drain),
+        *(WorkerJoined, WorkerLost, UnitAdded, VisitDone, VisitFailed, Durable),
+        *(UnitReduced, UnitStopped, Drain),
         *(Start, EpochEnded, UnitFinished, UnitFailed, Finished, Stalled),
     )
 }

@@ -19,6 +19,7 @@ from cerebro.mop.messages import (
     UnitAdded,
     UnitFailed,
     UnitFinished,
+    UnitReduced,
     UnitStopped,
     VisitDone,
     VisitFailed,
@@ -92,6 +93,7 @@ class Planner:
             VisitDone: self._visit_done,
             Durable: self._durable,
             UnitAdded: self._unit_added,
+            UnitReduced: self._unit_reduced,
             UnitStopped: self._unit_stopped,
             VisitFailed: self._visit_failed,
             WorkerJoined: self._worker_joined,
@@ -196,7 +198,7 @@ class Planner:
         return out
 
     def _unit_added(self, event: UnitAdded) -> list[Instruction]:
-        unit, epoch, step = event
+        unit, epoch, step, staying = event
         check_unit(unit)
         if unit.id in self.units:
             raise ValueError(f"a unit is added once, but unit {unit.id} is there already.")
@@ -205,12 +207,24 @@ class Planner:
                 f"`0 <= epoch <= {unit.epochs}` and `0 <= step <= {self.train_shards}` must hold, "
                 f"but got epoch={epoch}, step={step} (unit {unit.id})."
             )
-        self.units[unit.id] = state = UnitState(unit, self.train_shards, epoch, step)
+        state = UnitState(unit, self.train_shards, epoch, step)
+        if staying:
+            state.staying = _subset(staying, state)
+        self.units[unit.id] = state
         out: list[Instruction] = []
         if not state.closed:
             self._unfinished += 1
             self._proceed(state, out)
             self._assign(out)
+        return out
+
+    def _unit_reduced(self, event: UnitReduced) -> list[Instruction]:
+        state = self._known(event.unit)
+        out: list[Instruction] = []
+        if not state.closed:
+            state.staying = _subset(event.trials, state)
+            if not state.staying:
+                self._close(state, out)
         return out
 
     def _unit_stopped(self, event: UnitStopped) -> list[Instruction]:
@@ -268,6 +282,7 @@ class Planner:
         state.epoch += 1
         state.step = 0
         state.histories = None
+        state.trials = state.staying
         if state.epoch < state.unit.epochs:
             self._proceed(state, out)
         else:
@@ -350,3 +365,12 @@ class Planner:
         visit = _new_tuple(Visit, (state.id, state.epoch, step, phase, shard, attempt))
         self._running[worker] = visit
         out.append(_new_tuple(Start, (visit, state.trials, (worker,))))
+
+
+def _subset(trials: tuple[int, ...], state: UnitState) -> tuple[int, ...]:
+    if not set(trials) <= set(state.staying):
+        raise ValueError(
+            f"trials leave a unit and none joins it, but got {trials} of {state.staying} "
+            f"(unit {state.id})."
+        )
+    return trials

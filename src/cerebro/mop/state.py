@@ -37,6 +37,7 @@ class UnitState:
         "left",
         "shard",
         "start",
+        "staying",
         "step",
         "total",
         "trials",
@@ -47,7 +48,8 @@ class UnitState:
     def __init__(self, unit: Unit, train_shards: int, epoch: int = 0, step: int = 0) -> None:
         self.unit = unit
         self.id = unit.id
-        self.trials = unit.trials
+        #: trials of this epoch's visits, and of the next epoch's
+        self.trials = self.staying = unit.trials
         self.start = unit.start
         #: epoch now under way; unit.epochs when finished
         self.epoch = epoch

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cerebro.backend.base import SaveRequest, StateRef
-from cerebro.storage import Store
+from cerebro.run.history import Extract
+from cerebro.storage import Store, checkpoint
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import Journal
+from cerebro.storage.stacked import take_member
 from cerebro.types import Json
 
 
@@ -19,13 +21,21 @@ class Commit:
     """One thing to make durable: records, and the state that the last of them refers to."""
 
     records: list[dict[str, Json]]
-    trial: int = -1
+    #: Whose it is, if anybody's.
+    unit: int | None = None
     visits: int = 0
     attempt: int = 0
-    #: Saved first; its reference goes into the last record.
+    #: Saved first; its reference goes into the last record of a visit.
     state: StateRef | None = None
+    #: States to take out of a stack's checkpoints first; their references go into the last record.
+    extracts: list[Extract] = field(default_factory=list)
     #: Checkpoints to remove once the records before them are durable.
     remove: list[CheckpointRef] = field(default_factory=list)
+
+    @property
+    def visit(self) -> dict[str, Json]:
+        """The record that the state belongs to."""
+        return next(record for record in reversed(self.records) if record["type"] == "visit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Committer:
         self._journal = journal
         self._save = save
         self._post = post
-        #: SHA-256 of each trial's last checkpoint.
+        #: SHA-256 of each unit's last checkpoint.
         self._parents = parents
         self._queue: queue.SimpleQueue[Commit | None] = queue.SimpleQueue()
         self._has_failed = False
@@ -106,6 +116,9 @@ class Committer:
             for commit in commits:
                 if commit.state is not None:
                     self._save_state(commit, commit.state)
+                if commit.extracts:
+                    taken = take_out(self._store, commit.extracts, self._parents)
+                    commit.records[-1]["checkpoints"] = taken
             self._journal.append([record for commit in commits for record in commit.records])
             for ref in (ref for commit in commits for ref in commit.remove):
                 # The manifest first: no moment shows a manifest whose data is gone.
@@ -118,13 +131,44 @@ class Committer:
         self._post(Committed(commits))
 
     def _save_state(self, commit: Commit, state: StateRef) -> None:
+        if commit.unit is None:
+            raise ValueError("a state must be somebody's.")
         request = SaveRequest(
             store=self._store,
-            trial=commit.trial,
+            unit=commit.unit,
             visits=commit.visits,
             attempt=commit.attempt,
-            parent=self._parents.get(commit.trial),
+            parent=self._parents.get(commit.unit),
         )
         ref = self._save(state, request)
-        self._parents[commit.trial] = ref.sha256
-        commit.records[-1]["checkpoint"] = ref.to_json()
+        self._parents[commit.unit] = ref.sha256
+        commit.visit["checkpoint"] = ref.to_json()
+
+
+def take_out(
+    store: Store, extracts: Sequence[Extract], parents: dict[int, str] | None = None
+) -> list[Json]:
+    """Give members of a stack checkpoints of their own, oldest first; what the journal says then.
+
+    They count only once it does.
+    """
+    taken: list[Json] = []
+    for ref, trials in extracts:
+        if not trials:
+            continue
+        found = checkpoint.load(store, ref)
+        for trial in trials:
+            data, meta = take_member(found.data, found.meta, trial)
+            own = checkpoint.save(
+                store,
+                trial,
+                visits=ref.visits,
+                attempt=int(ref.name.rpartition("-a")[2]),
+                data=data,
+                meta=meta,
+                parent=ref.sha256,
+            )
+            if parents is not None:
+                parents[trial] = own.sha256
+            taken.append(own.to_json())
+    return taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -16,35 +17,40 @@ from cerebro.backend.base import (
     Lost,
     Posted,
     Setup,
-    Source,
     StateRef,
+    Surveyed,
     WorkerInfo,
 )
 from cerebro.errors import (
-    CerebroError,
     CheckpointCorruptError,
     ShardCorruptError,
     UsageError,
 )
-from cerebro.run.checks import check_metric, check_space
-from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
-from cerebro.run.history import TrialHistory
+from cerebro.run.checks import check_metric
+from cerebro.run.committer import Commit, CommitFailed, Committed
+from cerebro.run.dispatch import Dispatcher
+from cerebro.run.entry import Entry, entries, trial_entry
+from cerebro.run.ledger import Ledger
+from cerebro.run.prelude import Prelude
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
 from cerebro.run.signals import GraceOver, StopRequested, StopSignals, interrupted
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
-from cerebro.run.trial import LiveTrial
+from cerebro.run.surveyor import Surveyor
+from cerebro.run.unit import LiveUnit, Record
 from cerebro.run.verifier import ShardDamaged, Verifier
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
-from cerebro.train.visit import VisitCall
-from cerebro.types import Split, TrialStatus
+from cerebro.train.visit import SurveyCall, VisitCall
+from cerebro.types import TrialStatus, unit_id
 
 #: How long visits in flight may go on after a first Ctrl-C.
 GRACE_S = 30.0
 SWITCH_S = 0.0005
+
+logger = logging.getLogger("cerebro.run")
 
 
 class Driver:
@@ -74,25 +80,27 @@ class Driver:
         self._workers = workers
         self._threaded = threaded
         self._ready = ready
+        self._is_ready = False
         lag = None if spec.checkpoint is Checkpointing.OFF else 1
         self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
         self._states = States(backend.release, memory_bytes)
-        self._trials: dict[int, LiveTrial] = {}
-        self._in_flight: dict[int, tuple[Source, float]] = {}
-        self._committer: Committer | None = None
-        self._commits = 0
-        self._verifier: Verifier | None = None
+        self._units: dict[int, LiveUnit] = {}
         self._reporter = Reporter(track, workers)
+        self._prelude = Prelude(run, Surveyor(spec, run, workers), backend.submit, self._begin)
+        self._ledger = Ledger(spec, run, backend, self._states, self._reporter)
+        has_probed = any(
+            spec.metric in epoch.metrics for t in run.history.trials.values() for epoch in t.epochs
+        )
+        self._dispatcher = Dispatcher(
+            spec, backend, self._states, self._reporter, probe=not has_probed
+        )
         self._stopping: int | None = None
         #: Visits in flight are not waited for any more.
         self._is_abandoned = False
         self._timer: threading.Timer | None = None
-        self._has_probed = any(
-            spec.metric in epoch.metrics for t in run.history.trials.values() for epoch in t.epochs
-        )
-        self._has_checked_space = False
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
+            Surveyed: self._surveyed,
             Done: self._done,
             Failed: self._failed,
             Lost: self._lost,
@@ -107,7 +115,7 @@ class Driver:
                 # Workers wait for this thread: those beside it must not keep it waiting for 5 ms.
                 sys.setswitchinterval(SWITCH_S)
                 if self._threaded:
-                    self._verifier = Verifier(self._spec.data, self._backend.post)
+                    self._dispatcher.verifier = Verifier(self._spec.data, self._backend.post)
                 self._backend.start(setup, self._workers)
                 while not self._is_over():
                     for event in self._backend.events():
@@ -117,12 +125,12 @@ class Driver:
                 sys.setswitchinterval(switch_s)
                 if self._timer is not None:
                     self._timer.cancel()
-                for helper in (self._committer, self._verifier):
-                    if helper is not None:
-                        helper.close()
+                self._ledger.close()
+                if self._dispatcher.verifier is not None:
+                    self._dispatcher.verifier.close()
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
-        if self._stopping is not None and not (self._committer and self._planner.finished):
+        if self._stopping is not None and not (self._ledger.is_open and self._planner.finished):
             saved = "what was trained is saved, the same command resumes it."
             trained = self._run.history.has_trained
             told = f"stopped; {saved}" if trained else "stopped; nothing was trained yet."
@@ -130,21 +138,26 @@ class Driver:
         return self._reporter.summary()
 
     def _is_over(self) -> bool:
-        if self._committer is None:
+        if not self._ledger.is_open:
             return self._stopping is not None
-        if self._commits:
+        if self._ledger.pending:
             return False
         if self._stopping is not None:
-            return self._is_abandoned or not self._in_flight
-        return self._planner.finished and not self._in_flight
+            return self._is_abandoned or not self._dispatcher
+        return self._planner.finished and not self._dispatcher
 
-    # Events
+    # Before the first visit
 
     def _joined(self, event: Joined) -> None:
-        if self._committer is None:
-            self._begin(event.info)
-        self._reporter.worker(event.info.worker, alive=True, cause=None)
-        self._act(self._planner.handle(mop.WorkerJoined(event.info.worker, self._home(event.info))))
+        info = event.info
+        if not self._is_ready:
+            self._is_ready = True
+            self._ready(info)
+        self._reporter.worker(info.worker, alive=True, cause=None)
+        if self._ledger.is_open:
+            self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
+        else:
+            self._prelude.joined(info)
 
     def _home(self, info: WorkerInfo) -> frozenset[int]:
         """Shards that a worker should keep to; on the CPU all workers share one copy of all."""
@@ -152,88 +165,95 @@ class Driver:
             return frozenset()
         return frozenset(range(info.worker, self._spec.train_shards, self._workers))
 
-    def _begin(self, info: WorkerInfo) -> None:
-        self._ready(info)
-        parents = {
-            trial.number: trial.last_checkpoint.sha256
-            for trial in self._run.history.trials.values()
-            if trial.last_checkpoint is not None
-        }
-        self._committer = Committer(
-            self._run.store,
-            self._run.opened,
-            self._backend.save,
-            self._backend.post,
-            parents,
-            threaded=self._threaded,
-        )
-        for trial in self._run.history.trials.values():
-            self._add(trial)
+    def _surveyed(self, event: Surveyed) -> None:
+        self._prelude.surveyed(event)
 
-    def _add(self, trial: TrialHistory) -> None:
-        spec, steps = self._spec, self._spec.train_shards
-        live = self._trials[trial.number] = LiveTrial(trial.number, trial.params)
-        live.train.update(trial.sums)
-        if trial.status.is_final:
-            return
-        if trial.last_checkpoint is not None:
-            self._states.restore(trial.number, trial.last_checkpoint)
-        unit = mop.Unit(trial.number, (trial.number,), trial.start, spec.epochs)
-        epoch, step = divmod(trial.visits, steps)
-        if epoch > spec.epochs:
-            # Forced to fewer epochs than it has done.
-            epoch, step = spec.epochs, 0
-        elif step == 0 and epoch > len(trial.epochs):
-            # The epoch's training is durable, its evaluation is not.
-            epoch, step = epoch - 1, steps
-        self._act(self._planner.handle(mop.UnitAdded(unit, epoch, step)))
-        if epoch == spec.epochs:
-            self._end_trial(trial.number, TrialStatus.FINISHED, None)
+    def _begin(self) -> None:
+        self._ledger.open(threaded=self._threaded)
+        for entry in entries(self._run.history, self._spec):
+            self._add(entry)
+        for info in self._prelude.workers.values():
+            self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
+
+    def _add(self, entry: Entry) -> None:
+        live = self._units[entry.live.id] = entry.live
+        if entry.checkpoint is not None:
+            self._states.restore(live.id, entry.checkpoint)
+        self._ledger.enter(live)
+        self._act(self._planner.handle(entry.added))
+        if entry.is_finished:
+            self._end(live, TrialStatus.FINISHED, None)
+
+    # Answers
 
     def _done(self, event: Done) -> None:
-        live = self._trials[event.call.trials[0]]
+        live = self._units[event.call.unit]
         now = self._reporter.answered(event.worker)
-        if live.is_saving and self._is_due(event.call):
-            # At most one visit of a trial is done and not durable: this one is, in a moment.
+        if live.is_saving and self._ledger.is_due(event.call):
+            # At most one visit of a unit is done and not durable: this one is, in a moment.
             live.held = (event, now)
         else:
             self._take(event, now)
 
     def _take(self, event: Done, now: float, *, after_save: bool = False) -> None:
-        call, trial = event.call, event.call.trials[0]
-        source, started = self._in_flight.pop(event.worker)
-        live = self._trials[trial]
+        call, unit = event.call, event.call.unit
+        source, started = self._dispatcher.take(event.worker)
+        live = self._units[unit]
         if call.probe:
             check_metric(self._spec, event.report.metric_names)
-            self._has_probed = True
-        live.add(event)
+            self._dispatcher.is_probing = False
+        diverged = live.add(event)
+        ended = self._reduce(live, TrialStatus.DIVERGED, diverged) if diverged else []
         if event.state is not None:
-            self._states.replace(trial, event.state)
+            self._states.replace(unit, event.state)
             self._states.hold(event.state)
         self._states.drop(source)
         phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
         done = mop.VisitDone(
-            call.unit, call.epoch, call.step, phase, call.attempt, event.worker, now - started
+            unit, call.epoch, call.step, phase, call.attempt, event.worker, now - started
         )
         instructions = self._planner.handle(done)
         # The next visit starts before this one is written out.
         self._submit(instructions, after_save=after_save)
-        if event.state is not None:
-            self._commit_visit(event, event.state, started, now)
+        if not live.alive and diverged:
+            self._close(live, event.state, ended)
+        elif event.state is not None:
+            live.waiting += [live.visit_record(event, started, now, diverged), *ended]
+            if self._ledger.put_visit(live, call, event.state):
+                self._act(self._planner.handle(mop.Durable(unit, call.visits)))
+        elif ended:
+            self._ledger.put(Commit(ended), live)
         self._reporter.finished(event, started, now)
         self._conclude(instructions)
 
+    def _reduce(self, live: LiveUnit, status: TrialStatus, reasons: dict[int, str]) -> list[Record]:
+        """These trials leave, at once as far as results go; their journal records."""
+        ended = live.leave(status, reasons)
+        self._planner.handle(mop.UnitReduced(live.id, tuple(live.alive)))
+        return ended
+
+    def _close(self, live: LiveUnit, state: StateRef | None, ended: list[Record]) -> None:
+        """No trial is left in a unit: what it was about to save is of no use."""
+        self._states.drop(state)
+        self._states.forget(live.id)
+        waiting = [record for record in live.waiting if record["type"] == "trial_end"]
+        live.waiting = []
+        self._ledger.put(Commit([*waiting, *ended]), live)
+
     def _failed(self, event: Failed) -> None:
         failure, call = event.failure, event.call
-        source, _ = self._in_flight.pop(event.worker)
-        self._states.drop(source)
         if failure.kind is FailureKind.FATAL:
             raise ShardCorruptError(failure.message)
+        if isinstance(call, SurveyCall):
+            is_final = failure.kind is FailureKind.USAGE
+            self._prelude.failed(call, failure.message, is_final=is_final)
+            return
+        self._states.drop(self._dispatcher.take(event.worker)[0])
         if failure.kind is FailureKind.CORRUPT:
             raise CheckpointCorruptError(failure.message)
-        if call.probe and not self._has_probed and failure.kind is FailureKind.USAGE:
+        if call.probe and self._dispatcher.is_probing and failure.kind is FailureKind.USAGE:
             raise UsageError(failure.message)
-        self._trials[call.trials[0]].failure = failure
+        self._units[call.unit].failure = failure
         phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
         diverged = failure.kind is FailureKind.DIVERGED
         self._act(
@@ -247,14 +267,17 @@ class Driver:
         )
 
     def _lost(self, event: Lost) -> None:
-        for live in self._trials.values():
+        for live in self._units.values():
             if live.held is not None and live.held[0].worker == event.worker:
                 self._take_held(live)
-        if event.call is not None:
-            source, _ = self._in_flight.pop(event.worker)
-            self._states.drop(source)
-            self._trials[event.call.trials[0]].lose(f"worker {event.worker} {event.cause}")
+        message = f"worker {event.worker} {event.cause}"
+        if isinstance(event.call, VisitCall):
+            self._states.drop(self._dispatcher.take(event.worker)[0])
+            self._units[event.call.unit].lose(message)
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
+        self._prelude.lost(event.worker)
+        if isinstance(event.call, SurveyCall):
+            self._prelude.failed(event.call, message)
         self._act(self._planner.handle(mop.WorkerLost(event.worker)))
 
     def _posted(self, event: Posted) -> None:
@@ -266,7 +289,7 @@ class Driver:
             raise payload.error
         elif isinstance(payload, StopRequested):
             self._stopping = payload.number
-            self._reporter.stopping(len(self._in_flight))
+            self._reporter.stopping(len(self._dispatcher))
             self._planner.handle(mop.Drain())
             self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(GraceOver()))
             self._timer.daemon = True
@@ -275,27 +298,24 @@ class Driver:
             self._is_abandoned = True
 
     def _committed(self, commit: Commit) -> None:
-        self._commits -= 1
-        history, superfluous = self._run.history, []
-        for record in commit.records:
-            superfluous += history.apply(record)
-            self._reporter.durable(record, history)
-        if superfluous:
-            self._put(Commit([], remove=superfluous))
+        live = self._ledger.settle(commit)
+        if live is None:
+            return
         if commit.visits:
             if commit.state is not None:
-                ref = CheckpointRef.from_json(commit.records[-1]["checkpoint"])
-                self._states.saved(commit.trial, commit.state, ref)
+                ref = CheckpointRef.from_json(commit.visit["checkpoint"])
+                self._states.saved(live.id, commit.state, ref)
                 self._states.drop(commit.state)
-            live = self._trials[commit.trial]
             live.is_saving = False
-            visits = commit.visits + len(live.waiting)
-            instructions = self._planner.handle(mop.Durable(commit.trial, visits))
+            visits = commit.visits + live.num_waiting
+            instructions = self._planner.handle(mop.Durable(live.id, visits))
             self._submit(instructions, after_save=True)
             self._conclude(instructions)
             self._take_held(live)
+        if live.given_up is not None:
+            self._dissolve(live)
 
-    def _take_held(self, live: LiveTrial) -> None:
+    def _take_held(self, live: LiveUnit) -> None:
         if live.held is not None:
             (event, now), live.held = live.held, None
             self._take(event, now, after_save=True)
@@ -309,89 +329,48 @@ class Driver:
     def _submit(self, instructions: list[mop.Instruction], *, after_save: bool = False) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.Start):
-                self._start(instruction, after_save)
+                live = self._units[instruction.visit.unit]
+                self._dispatcher.start(instruction, live, after_save=after_save)
 
     def _conclude(self, instructions: list[mop.Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.EpochEnded):
-                self._end_epoch(instruction.unit, instruction.epoch)
+                live = self._units[instruction.unit]
+                shards = self._spec.train_shards, self._spec.val_shards
+                self._ledger.put(Commit(live.epoch_records(instruction.epoch, *shards)), live)
             elif isinstance(instruction, mop.UnitFinished):
-                self._end_trial(instruction.unit, TrialStatus.FINISHED, None)
+                self._end(self._units[instruction.unit], TrialStatus.FINISHED, None)
             elif isinstance(instruction, mop.UnitFailed):
-                status = TrialStatus.DIVERGED if instruction.diverged else TrialStatus.FAILED
-                self._end_trial(instruction.unit, status, instruction.reason)
+                self._give_up(self._units[instruction.unit], instruction)
 
-    def _start(self, start: mop.Start, after_save: bool) -> None:
-        spec, visit = self._spec, start.visit
-        params = tuple(self._trials[trial].params for trial in start.trials)
-        is_training = visit.phase is mop.Phase.TRAIN
-        split = Split.TRAIN if is_training else Split.VAL
-        call = VisitCall(
-            unit=visit.unit,
-            trials=start.trials,
-            params=params,
-            seed=spec.seed,
-            epoch=visit.epoch,
-            step=visit.step,
-            steps=spec.train_shards,
-            split=split,
-            shard=visit.shard,
-            verify=not (self._verifier and self._verifier.has_checked(split, visit.shard)),
-            attempt=visit.attempt,
-            batch_size=int(str(params[0].get("batch_size", spec.batch_size))),
-            probe=is_training and not self._has_probed,
-        )
-        worker, trial = start.workers[0], start.trials[0]
-        source = self._states.source(trial)
-        consume = is_training and self._states.hand_over(trial)
-        held = None if consume else source
-        self._states.hold(held)
-        self._in_flight[worker] = (held, self._reporter.now())
-        self._backend.submit(worker, call, source, consume=consume)
-        self._reporter.started(call, worker, after_save=after_save)
-
-    def _commit_visit(self, event: Done, state: StateRef, started: float, now: float) -> None:
-        call, trial = event.call, event.call.trials[0]
-        live = self._trials[trial]
-        live.waiting.append(live.visit_record(event, started, now))
-        saved = state if self._is_due(call) else None
-        if saved is None:
-            self._states.drop(state)
-            if self._spec.checkpoint is Checkpointing.EPOCH:
-                # Nothing to wait for but the checkpoint of the epoch before, if it is not there.
-                if not live.is_saving:
-                    self._act(self._planner.handle(mop.Durable(trial, call.visits)))
-                return
+    def _give_up(self, live: LiveUnit, failed: mop.UnitFailed) -> None:
+        if failed.diverged:
+            self._end(live, TrialStatus.DIVERGED, failed.reason)
+        elif live.is_stack:
+            # One bad member must not take the others down.
+            live.given_up = failed.reason
+            self._dissolve(live)
         else:
-            live.is_saving = True
-            self._check_space(state.bytes)
-        waiting, live.waiting = live.waiting, []
-        self._put(
-            Commit(waiting, trial=trial, visits=call.visits, attempt=call.attempt, state=saved)
-        )
+            self._end(live, TrialStatus.FAILED, failed.reason)
 
-    def _is_due(self, call: VisitCall) -> bool:
-        """Whether the state after this visit becomes a checkpoint."""
-        mode, is_last = self._spec.checkpoint, call.step == call.steps - 1
-        is_saved = mode is Checkpointing.VISIT or (mode is Checkpointing.EPOCH and is_last)
-        return is_saved and call.is_training
+    def _dissolve(self, live: LiveUnit) -> None:
+        """Let the trials of a stack go on alone, once nothing of it is under way."""
+        stack = self._run.history.stacks[live.id]
+        if live.commits:
+            return
+        if not stack.is_dissolved:
+            why = live.failure.message if live.failure else live.given_up
+            alone = f"{len(live.alive)} trials go on alone"
+            logger.warning("stack %s is dissolved, %s: %s", unit_id(live.id), alone, why)
+            self._ledger.dissolve(live)
+            return
+        live.given_up = None
+        self._states.forget(live.id)
+        for trial in (self._run.history.trials[number] for number in stack.trials):
+            if not trial.status.is_final:
+                self._add(trial_entry(trial, self._spec))
 
-    def _put(self, commit: Commit) -> None:
-        if self._committer is None:
-            raise CerebroError("nothing can be committed before the run begins.")
-        self._commits += 1
-        self._committer.put(commit)
-
-    def _end_epoch(self, trial: int, epoch: int) -> None:
-        spec, live = self._spec, self._trials[trial]
-        self._put(Commit([live.epoch_record(epoch, spec.train_shards, spec.val_shards)]))
-
-    def _end_trial(self, trial: int, status: TrialStatus, reason: str | None) -> None:
-        self._states.forget(trial)
-        self._put(Commit([self._trials[trial].end_record(status, reason)]))
-
-    def _check_space(self, state_bytes: int) -> None:
-        if not self._has_checked_space:
-            self._has_checked_space = True
-            unfinished = sum(not t.status.is_final for t in self._run.history.trials.values())
-            check_space(self._run.store, trials=unfinished, state_bytes=state_bytes)
+    def _end(self, live: LiveUnit, status: TrialStatus, reason: str | None) -> None:
+        """All that is left of a unit ends."""
+        self._states.forget(live.id)
+        self._ledger.put(Commit(live.end(status, reason)), live)

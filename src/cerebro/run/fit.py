@@ -12,8 +12,10 @@ from typing import cast
 
 from cerebro.backend.base import Backend, Setup, WorkerInfo
 from cerebro.errors import UsageError
+from cerebro.run.committer import take_out
 from cerebro.run.driver import Driver
 from cerebro.run.history import ranking
+from cerebro.run.ledger import taken_record
 from cerebro.run.recovery import OpenRun, open_run
 from cerebro.run.spec import (
     RunSpec,
@@ -193,18 +195,34 @@ class _Fit:
     def _finish(self, summary: Summary) -> None:
         run, keep = self._run, self._settings.keep_top
         if keep is not None:
-            for trial in ranking(run.history)[keep:]:
-                record: dict[str, Json] = {"type": "dropped", "trial": trial.number}
-                run.opened.append([record])
-                for ref in run.history.apply(record):
-                    run.store.remove(ref.manifest_path)
-                    run.store.remove(ref.data_path)
+            self._drop([trial.number for trial in ranking(run.history)[keep:]])
         body = cast("dict[str, Json]", asdict(summary))
         run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
         self._fan.record(records.RunFinished(summary=summary))
         self._fan.close()
         # Last of all: whoever finds this record has nothing left to do.
         run.append({"type": "done", "summary": body})
+
+    def _drop(self, trials: Sequence[int]) -> None:
+        """Remove all checkpoints of these trials; others are taken out of stacks they were in."""
+        dropped: list[dict[str, Json]] = [{"type": "dropped", "trial": n} for n in trials]
+        self._commit(dropped)
+        history = self._run.history
+        for stack in history.stacks.values():
+            if any(history.trials[number].is_dropped for number in stack.trials):
+                for extract in history.extracts(stack, limit=0):
+                    record = taken_record(extract.ref)
+                    record["checkpoints"] = take_out(self._run.store, [extract])
+                    self._commit([record])
+
+    def _commit(self, records: Sequence[dict[str, Json]]) -> None:
+        """Journal records, then remove what they make superfluous."""
+        if not records:
+            return
+        self._run.opened.append(records)
+        for ref in self._run.history.apply(*records):
+            self._run.store.remove(ref.manifest_path)
+            self._run.store.remove(ref.data_path)
 
 
 def _warn_of_changed_task(task: Task | str, run: OpenRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,13 +16,14 @@ from cerebro.errors import (
     StoreError,
     UsageError,
 )
-from cerebro.run.history import Record, RunHistory, TrialHistory
+from cerebro.run.history import Record, RunHistory, StackHistory, TrialHistory
 from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
 from cerebro.storage import Store, checkpoint, layout
+from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import Journal
 from cerebro.storage.journal import read as read_journal
 from cerebro.storage.lock import RunLock
-from cerebro.types import Json, Mode, trial_id
+from cerebro.types import Json, Mode, stack_unit, unit_id
 
 
 @dataclass(slots=True)
@@ -46,8 +48,12 @@ class OpenRun:
     def append(self, *records: dict[str, Json]) -> None:
         """Journal records at once and take them into the history."""
         self.opened.append(records)
-        for record in records:
-            self.history.apply(record)
+        self.history.apply(*records)
+
+    def rewrite(self, document: RunDocument) -> None:
+        """Write run.json anew, with more than it said before."""
+        document.write(self.store)
+        self.document = document
 
     def force(self, changes: Mapping[str, tuple[Json, Json]], document: RunDocument) -> None:
         """Go on with what changed, and record it."""
@@ -57,8 +63,7 @@ class OpenRun:
                 for k, (old, new) in changes.items()
             )
         )
-        document.write(self.store)
-        self.document = document
+        self.rewrite(document)
 
     @property
     def opened(self) -> Journal:
@@ -144,26 +149,56 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
 
 
 def _repair(run: OpenRun) -> None:
+    for stack in run.history.stacks.values():
+        if not stack.is_dissolved:
+            _verify_stack(run, stack)
+        checkpoint.collect(run.store, stack.unit, {ref.name for ref in stack.checkpoints})
     for trial in run.history.trials.values():
-        _verify(run, trial)
-        keep = {ref.name for ref in trial.checkpoints}
-        checkpoint.collect(run.store, trial.number, keep)
+        if trial.stack is None:
+            _verify(run, trial)
+        checkpoint.collect(run.store, trial.number, {ref.name for ref in trial.checkpoints})
 
 
 def _verify(run: OpenRun, trial: TrialHistory) -> None:
     """Go back to the last state before the first damaged checkpoint, if there is one."""
     if trial.status.is_final and not trial.checkpoints:
         return
-    good = 0
-    for ref in trial.checkpoints:
+    good = _intact_visits(run, trial.checkpoints, trial.checkpoints, trial.number)
+    if good != trial.visits:
+        run.append({"type": "rollback", "trial": trial.number, "visits": good})
+
+
+def _verify_stack(run: OpenRun, stack: StackHistory) -> None:
+    """The same for a stack; what was taken out of it can be had again only from all of it."""
+    history = run.history
+    taken = [ref for number in stack.trials for ref in history.trials[number].checkpoints]
+    if history.is_over(stack) and not stack.checkpoints:
+        return
+    refs = sorted([*stack.checkpoints, *taken], key=lambda ref: ref.visits)
+    good = _intact_visits(run, refs, stack.checkpoints, stack.unit)
+    if good != stack.visits:
+        number = stack_unit(stack.unit)
+        run.append({"type": "rollback", "stack": number, "visits": good})
+
+
+def _intact_visits(
+    run: OpenRun, refs: Sequence[CheckpointRef], states: Sequence[CheckpointRef], unit: int
+) -> int:
+    """Visits behind the last of `states` before the first of `refs` that is damaged."""
+    limit = sys.maxsize
+    for ref in refs:
         try:
             checkpoint.load(run.store, ref, into=bytearray)
         except CheckpointCorruptError as error:
-            run.notices.append(f"{error} {trial_id(trial.number)} goes back to visit {good}.")
+            limit = ref.visits
+            good = _last_visits(states, limit)
+            run.notices.append(f"{error} {unit_id(unit)} goes back to visit {good}.")
             break
-        good = ref.visits
-    if good != trial.visits:
-        run.append({"type": "rollback", "trial": trial.number, "visits": good})
+    return _last_visits(states, limit)
+
+
+def _last_visits(states: Sequence[CheckpointRef], limit: int) -> int:
+    return max((ref.visits for ref in states if ref.visits < limit), default=0)
 
 
 def _missing_directories(path: str) -> list[str]:

@@ -11,7 +11,7 @@ from cerebro.backend.base import Done
 from cerebro.run.history import RunHistory
 from cerebro.track import records
 from cerebro.track.efficiency import Efficiency, Summary
-from cerebro.train.visit import VisitCall
+from cerebro.train.visit import MemberReport, VisitCall
 from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.run")
@@ -48,7 +48,7 @@ class Reporter:
             self._idle_for_save[worker] = now - self._answered[worker]
         self._track(
             records.VisitStarted(
-                trial=call.trials[0],
+                trials=call.trials,
                 epoch=call.epoch,
                 step=call.step,
                 phase=_phase(call),
@@ -67,7 +67,7 @@ class Reporter:
         """A visit was answered."""
         call, report = event.call, event.report
         visit = records.VisitFinished(
-            trial=call.trials[0],
+            trials=call.trials,
             epoch=call.epoch,
             step=call.step,
             phase=_phase(call),
@@ -80,9 +80,7 @@ class Reporter:
             hop_s=report.hop_s,
             checkpoint_s=self._idle_for_save.pop(event.worker, 0.0),
             rows=report.rows,
-            losses=report.losses,
-            first_step=report.first_step,
-            metrics={name: total / rows for name, (total, rows) in report.sums.items()},
+            members=tuple(_member(member) for member in report.members),
         )
         self._efficiency.visit(visit)
         self._track(visit)
@@ -116,6 +114,11 @@ class Reporter:
                 durable_s=self.now(),
             )
         )
+
+
+def _member(report: MemberReport) -> records.MemberVisit:
+    means = {name: total / rows for name, (total, rows) in report.sums.items()}
+    return records.MemberVisit(report.losses, report.first_step, means)
 
 
 def _phase(call: VisitCall) -> str:

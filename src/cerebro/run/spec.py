@@ -7,15 +7,16 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import cast
 
 import numpy as np
 
 from cerebro.errors import ResumeMismatchError, RunCorruptError
+from cerebro.run.stacks import Setting
 from cerebro.storage import Store, layout
-from cerebro.types import Json, Mode
+from cerebro.types import Json, Mode, Params
 from cerebro.version import __version__
 
 FORMAT = 1
@@ -49,6 +50,14 @@ class RunSpec:
     seed: int
     threads_per_worker: int
     checkpoint: Checkpointing = Checkpointing.VISIT
+    #: How trials are put into stacks; see `cerebro.run.stacks`.
+    stack: Setting = False
+    #: All trials see the rows of a shard in the same order.
+    same_order: bool = False
+
+    def batch_size_of(self, params: Params) -> int:
+        """A trial's."""
+        return int(str(params.get("batch_size", self.batch_size)))
 
     def to_json(self) -> dict[str, Json]:
         return cast("dict[str, Json]", asdict(self))
@@ -69,6 +78,8 @@ class RunDocument:
     task_has_state: bool
     environment: Mapping[str, Json]
     created: str
+    #: What became of the setting for stacks; empty until the first trials are placed.
+    stacks: Mapping[str, Json] = field(default_factory=dict)
 
     def write(self, store: Store) -> None:
         """Commit it to the run's store."""
@@ -122,6 +133,7 @@ def read_document(store: Store) -> RunDocument | None:
             "wrote it. Use that one, or start the run afresh."
         )
     expected = {field.name for field in fields(RunDocument)}
+    body.setdefault("stacks", {})
     if body.keys() != expected:
         raise RunCorruptError(
             f"{where} must have the fields {sorted(expected)}, but has {sorted(body)}: it is "

@@ -10,12 +10,12 @@ from cerebro.storage.checkpoint import CheckpointRef
 
 
 class States:
-    """Each trial's current state, counted references to it, and its release at the last one.
+    """Each unit's current state, counted references to it, and its release at the last one.
 
-    A state is held as the trial's current one, by each visit that reads it, and by the commit that
+    A state is held as the unit's current one, by each visit that reads it, and by the commit that
     writes it out: memory is never reused while anyone reads it. When all states together exceed
     `limit_bytes`, those that are durable and idle are let go, the longest untouched first; their
-    trials go on from their checkpoints.
+    units go on from their checkpoints.
     """
 
     def __init__(self, release: Callable[[StateRef], None], limit_bytes: int | None = None) -> None:
@@ -25,50 +25,50 @@ class States:
         #: In the order in which they were made.
         self._current: dict[int, StateRef] = {}
         self._saved: dict[int, CheckpointRef] = {}
-        #: Trials whose current state is the saved one.
+        #: Units whose current state is the saved one.
         self._durable: set[int] = set()
         self._holds: dict[int, int] = {}
 
-    def restore(self, trial: int, ref: CheckpointRef) -> None:
-        """The trial starts from a checkpoint."""
-        self._saved[trial] = ref
+    def restore(self, unit: int, ref: CheckpointRef) -> None:
+        """The unit starts from a checkpoint."""
+        self._saved[unit] = ref
 
-    def source(self, trial: int) -> Source:
-        """Where the trial's next visit takes its state from; None for a new trial."""
-        return self._current.get(trial) or self._saved.get(trial)
+    def source(self, unit: int) -> Source:
+        """Where the unit's next visit takes its state from; None for a new one."""
+        return self._current.get(unit) or self._saved.get(unit)
 
-    def replace(self, trial: int, state: StateRef) -> None:
+    def replace(self, unit: int, state: StateRef) -> None:
         """A visit made a new state."""
         self._bytes += state.bytes
         self.hold(state)
-        self.forget(trial)
-        self._current[trial] = state
+        self.forget(unit)
+        self._current[unit] = state
         self._evict()
 
-    def saved(self, trial: int, state: StateRef, ref: CheckpointRef) -> None:
+    def saved(self, unit: int, state: StateRef, ref: CheckpointRef) -> None:
         """A state is durable as this checkpoint."""
-        self._saved[trial] = ref
-        if self._current.get(trial) is state:
-            self._durable.add(trial)
+        self._saved[unit] = ref
+        if self._current.get(unit) is state:
+            self._durable.add(unit)
             self._evict()
 
-    def hand_over(self, trial: int) -> bool:
-        """Give up the trial's current state to a visit, if it is durable and nobody else's.
+    def hand_over(self, unit: int) -> bool:
+        """Give up the unit's current state to a visit, if it is durable and nobody else's.
 
-        Should the visit fail, the trial goes on from the checkpoint, which is the same.
+        Should the visit fail, the unit goes on from the checkpoint, which is the same.
         """
-        state = self._current.get(trial)
-        if state is None or trial not in self._durable or self._holds[state.key] > 1:
+        state = self._current.get(unit)
+        if state is None or unit not in self._durable or self._holds[state.key] > 1:
             return False
-        del self._current[trial], self._holds[state.key]
-        self._durable.discard(trial)
+        del self._current[unit], self._holds[state.key]
+        self._durable.discard(unit)
         self._bytes -= state.bytes
         return True
 
-    def forget(self, trial: int) -> None:
-        """The trial needs its current state in memory no more."""
-        old = self._current.pop(trial, None)
-        self._durable.discard(trial)
+    def forget(self, unit: int) -> None:
+        """The unit needs its current state in memory no more."""
+        old = self._current.pop(unit, None)
+        self._durable.discard(unit)
         if old is not None:
             self.drop(old)
 
@@ -92,9 +92,9 @@ class States:
     def _evict(self) -> None:
         if self._bytes <= self._limit_bytes:
             return
-        for trial, state in list(self._current.items()):
-            if trial in self._durable and self._holds[state.key] == 1:
-                self.forget(trial)
+        for unit, state in list(self._current.items()):
+            if unit in self._durable and self._holds[state.key] == 1:
+                self.forget(unit)
                 if self._bytes <= self._limit_bytes:
                     return
 

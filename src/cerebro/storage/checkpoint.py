@@ -1,4 +1,4 @@
-"""Checkpoints: a trial's committed state as a safetensors file and a JSON manifest."""
+"""Checkpoints: a trial's or a stack's committed state, a safetensors file and a manifest."""
 
 from __future__ import annotations
 
@@ -6,59 +6,75 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import NamedTuple, NoReturn, Self, cast
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn, Self
 
 from cerebro.errors import CheckpointCorruptError, UsageError
 from cerebro.storage import layout
 from cerebro.storage.disk import Buffer, as_bytes
 from cerebro.storage.store import Store, is_temp
-from cerebro.types import Json, trial_id
+from cerebro.types import Json, stack_unit, unit_id
 
 FORMAT = 1
 _NAME = re.compile(r"v\d{6,}-a\d+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_TRIAL = re.compile(r"t\d{4,}", re.ASCII)
+_UNIT = re.compile(r"[ts]\d{4,}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRef:
     """What the journal remembers of a checkpoint: enough to find and verify it.
 
+    ``unit`` is whose state it is: a trial's, or a stack's (``cerebro.types.stack_unit``).
     ``visits`` counts the train visits behind the state; ``parent`` is the ``sha256`` of the state
-    the last of them started from, so a trial's checkpoints form a chain.
+    the last of them started from, so a unit's checkpoints form a chain; that of a trial taken out
+    of a stack follows the stack's.
 
     >>> ref = CheckpointRef(
-    ...     trial=7, visits=12, name="v000012-a0", sha256="0" * 64, bytes=320, parent=None
+    ...     unit=7, visits=12, name="v000012-a0", sha256="0" * 64, bytes=320, parent=None
     ... )
     >>> CheckpointRef.from_json(ref.to_json()) == ref
     True
     """
 
-    trial: int
+    unit: int
     visits: int
     name: str
     sha256: str
     bytes: int
     parent: str | None
 
+    @property
+    def is_stack(self) -> bool:
+        return self.unit < 0
+
     def to_json(self) -> dict[str, Json]:
-        return cast("dict[str, Json]", asdict(self))
+        number = stack_unit(self.unit) if self.is_stack else self.unit
+        return {
+            "stack" if self.is_stack else "trial": number,
+            "visits": self.visits,
+            "name": self.name,
+            "sha256": self.sha256,
+            "bytes": self.bytes,
+            "parent": self.parent,
+        }
 
     @classmethod
     def from_json(cls, value: object) -> Self:
         """Raises ``CheckpointCorruptError`` if the value did not come from ``to_json``."""
         if not isinstance(value, dict) or not _is_ref(value):
             raise CheckpointCorruptError(f"not a reference to a checkpoint: {str(value)[:400]}")
-        return cls(**value)
+        fields = {key: item for key, item in value.items() if key not in ("trial", "stack")}
+        unit = value["trial"] if "trial" in value else stack_unit(value["stack"])
+        return cls(unit=unit, **fields)
 
     @property
     def data_path(self) -> str:
-        return layout.checkpoint_data(self.trial, self.name)
+        return layout.checkpoint_data(self.unit, self.name)
 
     @property
     def manifest_path(self) -> str:
-        return layout.checkpoint_manifest(self.trial, self.name)
+        return layout.checkpoint_manifest(self.unit, self.name)
 
 
 class Checkpoint(NamedTuple):
@@ -71,7 +87,7 @@ class Checkpoint(NamedTuple):
 
 def save(
     store: Store,
-    trial: int,
+    unit: int,
     *,
     visits: int,
     attempt: int,
@@ -79,7 +95,7 @@ def save(
     meta: Mapping[str, Json],
     parent: str | None,
 ) -> CheckpointRef:
-    """Commit a trial's state, a whole safetensors file in one or more pieces, which are not copied.
+    """Commit a unit's state, a whole safetensors file in one or more pieces, which are not copied.
 
     Durable on return; it counts only once the journal names it.
 
@@ -96,7 +112,7 @@ def save(
     for chunk in chunks:
         digest.update(chunk)
     ref = CheckpointRef(
-        trial=trial,
+        unit=unit,
         visits=visits,
         name=layout.checkpoint_name(visits, attempt),
         sha256=digest.hexdigest(),
@@ -148,12 +164,12 @@ def load(
     return Checkpoint(ref, data, meta)
 
 
-def collect(store: Store, trial: int, keep: Collection[str]) -> int:
-    """Remove a trial's checkpoints whose names are not in ``keep``; the number of files removed.
+def collect(store: Store, unit: int, keep: Collection[str]) -> int:
+    """Remove a unit's checkpoints whose names are not in ``keep``; the number of files removed.
 
     ``keep`` must hold those being saved at this moment, too.
     """
-    directory = layout.checkpoints(trial)
+    directory = layout.checkpoints(unit)
     names = [name for name in store.list(directory) if name.rpartition(".")[0] not in keep]
     names = [name for name in names if _NAME.fullmatch(name.rpartition(".")[0])]
     # Manifests before data: no moment shows a manifest whose data is gone.
@@ -167,10 +183,12 @@ def sweep(store: Store) -> int:
 
     Only for the process that holds the run's lock.
     """
-    directories = ["", layout.TRIALS]
-    for name in store.list(layout.TRIALS):
-        if _TRIAL.fullmatch(name):
-            directories += [f"{layout.TRIALS}/{name}", f"{layout.TRIALS}/{name}/checkpoints"]
+    directories = [""]
+    for top in (layout.TRIALS, layout.STACKS):
+        directories.append(top)
+        for name in store.list(top):
+            if _UNIT.fullmatch(name):
+                directories += [f"{top}/{name}", f"{top}/{name}/checkpoints"]
     count = 0
     for directory in directories:
         for name in store.list(directory):
@@ -197,7 +215,7 @@ def _load_meta(store: Store, ref: CheckpointRef) -> dict[str, Json]:
     if manifest != expected or not isinstance(meta, dict):
         _refuse(
             path,
-            f"it must describe {trial_id(ref.trial)} {ref.name} with SHA-256 {ref.sha256}, but "
+            f"it must describe {unit_id(ref.unit)} {ref.name} with SHA-256 {ref.sha256}, but "
             f"describes {manifest.get('name')} with {manifest.get('sha256')}",
         )
     return meta
@@ -216,11 +234,12 @@ def _refuse(path: str, reason: str) -> NoReturn:
 
 
 def _is_ref(value: Mapping[str, object]) -> bool:
-    if value.keys() != {"trial", "visits", "name", "sha256", "bytes", "parent"}:
+    owner = "stack" if "stack" in value else "trial"
+    if value.keys() != {owner, "visits", "name", "sha256", "bytes", "parent"}:
         return False
     counts = all(
         type(count) is int and count >= 0
-        for count in (value["trial"], value["visits"], value["bytes"])
+        for count in (value[owner], value["visits"], value["bytes"])
     )
     digests = [value["sha256"], *([] if value["parent"] is None else [value["parent"]])]
     return (

@@ -6,12 +6,13 @@
                  /leaderboard.csv  report.html  trace.json
                  /trials/t0007/params.json  progress.csv
                  /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
+                 /stacks/s0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /tensorboard/t0007/…
 """
 
 from __future__ import annotations
 
-from cerebro.types import trial_id
+from cerebro.types import trial_id, unit_id
 
 RUN = "run.json"
 JOURNAL = "journal.jsonl"
@@ -21,6 +22,7 @@ REPORT = "report.html"
 TRACE = "trace.json"
 SUMMARY = "summary.json"
 TRIALS = "trials"
+STACKS = "stacks"
 TENSORBOARD = "tensorboard"
 LOGS = "logs"
 
@@ -52,13 +54,13 @@ def progress(trial: int) -> str:
     return f"{trial_dir(trial)}/progress.csv"
 
 
-def checkpoints(trial: int) -> str:
-    """The directory of a trial's checkpoints.
+def checkpoints(unit: int) -> str:
+    """The directory of the checkpoints of a trial or a stack.
 
-    >>> checkpoints(7)
-    'trials/t0007/checkpoints'
+    >>> checkpoints(7), checkpoints(-8)
+    ('trials/t0007/checkpoints', 'stacks/s0007/checkpoints')
     """
-    return f"{trial_dir(trial)}/checkpoints"
+    return f"{TRIALS if unit >= 0 else STACKS}/{unit_id(unit)}/checkpoints"
 
 
 def checkpoint_name(visits: int, attempt: int) -> str:
@@ -70,22 +72,22 @@ def checkpoint_name(visits: int, attempt: int) -> str:
     return f"v{visits:06d}-a{attempt}"
 
 
-def checkpoint_data(trial: int, name: str) -> str:
+def checkpoint_data(unit: int, name: str) -> str:
     """The tensors of a checkpoint.
 
     >>> checkpoint_data(7, "v000012-a0")
     'trials/t0007/checkpoints/v000012-a0.safetensors'
     """
-    return f"{checkpoints(trial)}/{name}.safetensors"
+    return f"{checkpoints(unit)}/{name}.safetensors"
 
 
-def checkpoint_manifest(trial: int, name: str) -> str:
+def checkpoint_manifest(unit: int, name: str) -> str:
     """The manifest of a checkpoint: digest, size, parent, meta.
 
     >>> checkpoint_manifest(7, "v000012-a0")
     'trials/t0007/checkpoints/v000012-a0.json'
     """
-    return f"{checkpoints(trial)}/{name}.json"
+    return f"{checkpoints(unit)}/{name}.json"
 
 
 def tensorboard(trial: int) -> str:

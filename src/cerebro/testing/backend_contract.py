@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from cerebro.backend.base import Backend, Done, Failed, FailureKind, Posted
+from cerebro.backend.base import Backend, Done, Failed, FailureKind, Posted, Surveyed
 from cerebro.errors import DataError, UsageError
+from cerebro.storage.stacked import take_member
 from cerebro.testing.backend_session import Session, fault_at, make_call
 from cerebro.testing.faults import flip_bit
-from cerebro.types import Split
+from cerebro.train.visit import Stacking, SurveyCall
+from cerebro.types import Params, Split
 
 raises = unittest.TestCase().assertRaises
 
@@ -88,7 +90,7 @@ class BackendContract:
             answer = session.run(0, make_call(split=Split.VAL), state)
             assert isinstance(answer, Done)
             assert answer.state is None
-            assert answer.report.sums.keys() == {"loss", "accuracy"}
+            assert answer.report.members[0].sums.keys() == {"loss", "accuracy"}
 
     def test_every_visit_is_answered_exactly_once(self, tmp_path: Path) -> None:
         with self.session(tmp_path, workers=2) as session:
@@ -106,6 +108,43 @@ class BackendContract:
             states = [session.train(worker, make_call()) for worker in (0, 1)]
             assert session.content(states[0]) == session.content(states[1])
 
+    def test_a_survey_is_answered_with_what_was_found(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            odd: Params = {"lr": 0.1, "obstacle": "it is round"}
+            params = ({"lr": 0.1}, {"lr": 0.2}, odd)
+            call = SurveyCall(trials=(0, 1, 4), params=params, batch_sizes=(8, 8, 8), seed=0)
+            session.backend.submit(0, call, None)
+            answer = session.next(Surveyed)
+            assert isinstance(answer, Surveyed)
+            assert (answer.worker, answer.call) == (0, call)
+            found = {group.trials: group.obstacle for group in answer.survey.groups}
+            assert found == {(0, 1): None, (4,): "it is round"}
+            assert isinstance(session.run(0, make_call()), Done)
+
+    def test_a_survey_that_fails_is_described(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            call = SurveyCall(trials=(0,), params=({"lr": 0.1},), batch_sizes=(), seed=0)
+            session.backend.submit(0, call, None)
+            answer = session.next(Failed)
+            assert isinstance(answer, Failed)
+            assert answer.call == call
+
+    def test_a_stack_is_one_state_that_hops_and_shrinks(self, tmp_path: Path) -> None:
+        with self.session(tmp_path, workers=2) as session:
+            params = ({"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3})
+            call = replace(make_call(), unit=-1, trials=(0, 1, 2), params=params, stack=Stacking())
+            state = session.train(0, call)
+            assert state.meta["trials"] == [0, 1, 2]
+            fewer = replace(call, step=1, shard=1, trials=(0, 2), params=params[::2])
+            saved = session.save(state)
+            states = [session.train(1, fewer, source) for source in (state, saved)]
+            states.append(session.train(0, fewer, state, consume=True))
+            assert [after.meta["trials"] for after in states] == [[0, 2]] * 3
+            assert len({session.content(after) for after in states}) == 1
+            alone = session.train(0, make_call(1), session.train(0, make_call()))
+            found, _ = take_member(session.content(states[0]), states[0].meta, 0)
+            assert found == session.content(alone)
+
     # States
 
     def test_a_state_is_readable_by_another_worker(self, tmp_path: Path) -> None:
@@ -121,7 +160,7 @@ class BackendContract:
             for worker in range(3):
                 session.backend.submit(worker, make_call(split=Split.VAL), state)
             answers = session.take(3)
-            sums = [answer.report.sums for answer in answers if isinstance(answer, Done)]
+            sums = [answer.report.members[0].sums for answer in answers if isinstance(answer, Done)]
             assert len(sums) == 3
             assert sums[0] == sums[1] == sums[2]
 

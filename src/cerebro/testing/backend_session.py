@@ -127,7 +127,7 @@ class Session:
 
     def save(self, state: StateRef) -> CheckpointRef:
         self._saved += 1
-        request = SaveRequest(store=self.store, trial=0, visits=self._saved, attempt=0, parent=None)
+        request = SaveRequest(store=self.store, unit=0, visits=self._saved, attempt=0, parent=None)
         return self.backend.save(state, request)
 
     def content(self, state: StateRef) -> bytes:

@@ -7,31 +7,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cerebro.data import Dataset, Shard
+from cerebro.data import Dataset
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict
+from cerebro.testing.stack_contract import Memory, StackContract
 from cerebro.train.visit import Framework, State, VisitCall, VisitReport
-from cerebro.types import Json, Split
+from cerebro.types import Split
 
 _VISITS = 4
 
 
-class Memory:
-    """Hands out buffers, and remembers them."""
-
-    def __init__(self) -> None:
-        self.given: list[memoryview] = []
-
-    def __call__(self, size: int) -> memoryview:
-        self.given.append(memoryview(bytearray(size)))
-        return self.given[-1]
-
-
-class FrameworkContract:
+class FrameworkContract(StackContract):
     """Tests that hold for any framework.
 
     >>> class TestMyFramework(FrameworkContract):
@@ -40,22 +29,6 @@ class FrameworkContract:
     >>> TestMyFramework.params
     {'lr': 0.1}
     """
-
-    #: The params of a trial that learns.
-    params: Mapping[str, Json] = {"lr": 0.1}
-    batch_size = 8
-
-    def make(self) -> Framework:
-        """A fresh framework for a task with at least one metric, the same every time."""
-        raise NotImplementedError("write make(self)")
-
-    def dataset(self, directory: Path) -> Dataset:
-        """Two training shards whose rows are no multiple of 8, and over 256 rows of validation."""
-        raise NotImplementedError("write dataset(self, directory)")
-
-    def means(self, model: object, shard: Shard) -> Mapping[str, float]:
-        """The mean loss and metrics of a loaded model over all rows, computed by hand."""
-        raise NotImplementedError("write means(self, model, shard)")
 
     def check_file(self, content: bytes) -> None:
         """Check that this is a safetensors file; override it to ask the format's own library."""
@@ -98,7 +71,7 @@ class FrameworkContract:
         one, other = (self._train(framework, data, 1, state) for _ in range(2))
         assert bytes(one[0].buffer) == bytes(other[0].buffer)
         assert one[0].meta == other[0].meta
-        assert one[1].losses == other[1].losses
+        assert one[1].members == other[1].members
 
     def test_another_worker_gives_the_same_bytes(self, tmp_path: Path) -> None:
         data = self.dataset(tmp_path)
@@ -142,16 +115,17 @@ class FrameworkContract:
         rows = data.open_shard(Split.TRAIN, 0).rows
         assert rows % self.batch_size
         assert first.rows == rows
-        assert len(first.losses) == math.ceil(rows / self.batch_size)
-        assert (first.first_step, second.first_step) == (0, len(first.losses))
+        assert len(first.members[0].losses) == math.ceil(rows / self.batch_size)
+        steps = [report.members[0].first_step for report in (first, second)]
+        assert steps == [0, len(first.members[0].losses)]
 
     def test_the_training_loss_is_weighted_by_rows(self, tmp_path: Path) -> None:
         _, report = self._train(self.make(), self.dataset(tmp_path), 0, None)
         full, rest = divmod(report.rows, self.batch_size)
         sizes = [self.batch_size] * full + [rest]
-        total = math.fsum(a * b for a, b in zip(report.losses, sizes, strict=True))
-        assert report.sums["loss"][1] == report.rows
-        assert math.isclose(report.sums["loss"][0], total, rel_tol=1e-9)
+        total = math.fsum(a * b for a, b in zip(report.members[0].losses, sizes, strict=True))
+        assert report.members[0].sums["loss"][1] == report.rows
+        assert math.isclose(report.members[0].sums["loss"][0], total, rel_tol=1e-9)
 
     def test_evaluation_is_exact_over_an_uneven_last_batch(self, tmp_path: Path) -> None:
         framework, data = self.make(), self.dataset(tmp_path)
@@ -160,8 +134,8 @@ class FrameworkContract:
         assert shard.rows % 256
         report = framework.evaluate(self._evaluation(), shard, state)
         expected = self.means(framework.load(ParamDict(self.params), state), shard)
-        assert report.sums.keys() == expected.keys()
-        for name, (total, rows) in report.sums.items():
+        assert report.members[0].sums.keys() == expected.keys()
+        for name, (total, rows) in report.members[0].sums.items():
             assert rows == shard.rows
             assert math.isclose(total / rows, expected[name], rel_tol=1e-5, abs_tol=1e-7), name
 
@@ -176,7 +150,7 @@ class FrameworkContract:
         framework, data = self.make(), self.dataset(tmp_path)
         (state,), shard = self._chain(framework, data, 1), data.open_shard(Split.VAL, 0)
         one, other = (framework.evaluate(self._evaluation(), shard, state) for _ in range(2))
-        assert one.sums == other.sums
+        assert one.members == other.members
 
     def test_an_evaluation_between_two_visits_changes_nothing(self, tmp_path: Path) -> None:
         framework, data = self.make(), self.dataset(tmp_path)
@@ -192,7 +166,7 @@ class FrameworkContract:
         report = framework.evaluate(self._evaluation(), data.open_shard(Split.VAL, 0), state)
         assert names[0] == "loss"
         assert len(names) > 1
-        assert set(names) == report.sums.keys()
+        assert set(names) == report.members[0].sums.keys()
 
     def test_times_are_not_negative(self, tmp_path: Path) -> None:
         _, report = self._train(self.make(), self.dataset(tmp_path), 0, None)
@@ -203,7 +177,7 @@ class FrameworkContract:
         framework, data = self.make(), self.dataset(tmp_path)
         states, shard = self._chain(framework, data, 2 * _VISITS), data.open_shard(Split.VAL, 0)
         losses = [
-            framework.evaluate(self._evaluation(), shard, state).sums["loss"][0]
+            framework.evaluate(self._evaluation(), shard, state).members[0].sums["loss"][0]
             for state in (states[0], states[-1])
         ]
         assert losses[1] < losses[0]

@@ -10,7 +10,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from cerebro.errors import CerebroError, CheckpointCorruptError
@@ -18,7 +17,9 @@ from cerebro.mop import shard_at
 from cerebro.storage import LocalStore, layout
 from cerebro.storage.checkpoint import CheckpointRef, load
 from cerebro.storage.journal import read
-from cerebro.types import Mode, TrialStatus, trial_id
+from cerebro.storage.stacked import members_of
+from cerebro.testing.history_stacks import Stack, StackJudge, Trial
+from cerebro.types import Mode, TrialStatus, stack_unit, unit_id
 
 #: Times in the journal are rounded to microseconds.
 _ROUNDING_S = 2e-6
@@ -46,34 +47,15 @@ def check(run_dir: str | os.PathLike[str], *, is_settled: bool = True) -> None:
     _Checker(os.fspath(run_dir), is_settled).check()
 
 
-@dataclass(slots=True)
-class _Trial:
-    """One trial, as the records so far tell it."""
-
-    number: int
-    start: int
-    visits: int = 0
-    sums: dict[int, dict[str, list[float]]] = field(default_factory=dict)
-    metrics: list[dict[str, float]] = field(default_factory=list)
-    #: References to the checkpoints that must exist, oldest first; the last is the next's parent.
-    refs: list[CheckpointRef] = field(default_factory=list)
-    status: TrialStatus | None = None
-    is_dropped: bool = False
-
-    @property
-    def is_final(self) -> bool:
-        return self.status is not None
-
-
 class _Checker:
     def __init__(self, root: str, is_settled: bool) -> None:
         self._root = root
         self._is_settled = is_settled
-        self._trials: dict[int, _Trial] = {}
+        self._trials: dict[int, Trial] = {}
         self._drivers = 0
         self._is_done = False
         self._line = 0
-        #: (start, end, record number) of the current driver's visits, by ("trial" or "worker", n).
+        #: (start, end, record number) of the current driver's visits, by ("unit" or "worker", n).
         self._busy: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
 
     def check(self) -> None:
@@ -84,6 +66,7 @@ class _Checker:
             return
         self._spec: dict[str, Any] = json.loads(store.read(layout.RUN))["spec"]
         self._steps = int(self._spec["train_shards"])
+        self._judge = StackJudge(self._trials, self._steps, self._require, self._best_epoch)
         try:
             replay = read(store) if store.exists(layout.JOURNAL) else None
         except CerebroError as error:
@@ -98,13 +81,16 @@ class _Checker:
         if self._is_done:
             self._check_done()
         for trial in self._trials.values():
-            self._check_files(store, trial)
+            self._check_files(store, trial.number, trial.refs)
+        for stack in self._judge.stacks.values():
+            self._check_files(store, stack.unit, stack.refs)
+            self._check_members(store, stack)
         if self._is_settled:
             self._check_strays()
 
     def _refuse(self, what: str, trial: int | None = None) -> NoReturn:
         where = f"{self._root}/{layout.JOURNAL} record {self._line}" if self._line else self._root
-        raise HistoryError(f"{where}{'' if trial is None else f', {trial_id(trial)}'}: {what}")
+        raise HistoryError(f"{where}{'' if trial is None else f', {unit_id(trial)}'}: {what}")
 
     def _require(self, holds: bool, what: str, trial: int | None = None) -> None:
         if not holds:
@@ -121,6 +107,12 @@ class _Checker:
             self._check_times()
         elif kind == "done":
             self._is_done = True
+        elif kind == "stacks":
+            self._judge.compose(record)
+        elif "stack" in record:
+            self._judge.retain(self._judge.apply(kind, record))
+            if kind == "visit":
+                self._note_times(stack_unit(record["stack"]), record)
         elif kind != "forced":
             self._apply_trial(kind, record)
 
@@ -128,7 +120,7 @@ class _Checker:
         number = record["trial"]
         if kind == "trial":
             self._require(number == len(self._trials), "trials must be added in order", number)
-            self._trials[number] = _Trial(number, record["start"])
+            self._trials[number] = Trial(number, record["start"])
             return
         self._require(number in self._trials, "a trial must be added before it is named", number)
         trial = self._trials[number]
@@ -137,19 +129,23 @@ class _Checker:
         elif kind == "epoch":
             self._epoch(trial, record)
         elif kind == "trial_end":
-            self._require(not trial.is_final, "a trial must end once", number)
-            trial.status = TrialStatus(record["status"])
+            told = trial.status if trial.is_ending else None
+            self._require(trial.status in (None, told), "a trial must end once", number)
+            trial.status, trial.is_ending = TrialStatus(record["status"]), False
         elif kind == "dropped":
             trial.is_dropped = True
         elif kind == "rollback":
             self._roll_back(trial, record["visits"])
         else:
             self._refuse(f"record type {kind!r} must be known")
-        trial.refs = self._retained(trial)
+        if trial.stack is not None:
+            self._judge.retain(self._judge.stacks[trial.stack])
+        else:
+            trial.refs = self._retained(trial)
 
-    def _visit(self, trial: _Trial, record: Mapping[str, Any]) -> None:
+    def _visit(self, trial: Trial, record: Mapping[str, Any]) -> None:
         number = trial.number
-        self._require(self._drivers > 0, "a visit must belong to a driver", number)
+        self._require(trial.stack is None, "a trial in a stack must have no visits alone", number)
         self._require(not trial.is_final, "an ended trial must have no more visits", number)
         epoch, step = divmod(trial.visits, self._steps)
         found = (record["epoch"], record["step"])
@@ -163,17 +159,21 @@ class _Checker:
         self._require(
             record["shard"] == shard, f"shard {shard} must come, not {record['shard']}", number
         )
-        start, end = record["start_s"], record["end_s"]
-        self._require(start <= end, "a visit must end after it starts", number)
-        for key in (("trial", number), ("worker", record["worker"])):
-            self._busy.setdefault(key, []).append((start, end, self._line))
+        self._note_times(number, record)
         trial.sums[trial.visits] = record["sums"]
         trial.visits += 1
         if record.get("checkpoint") is not None:
             self._checkpoint(trial, CheckpointRef.from_json(record["checkpoint"]), record)
 
+    def _note_times(self, unit: int, record: Mapping[str, Any]) -> None:
+        self._require(self._drivers > 0, "a visit must belong to a driver", unit)
+        start, end = record["start_s"], record["end_s"]
+        self._require(start <= end, "a visit must end after it starts", unit)
+        for key in (("unit", unit), ("worker", record["worker"])):
+            self._busy.setdefault(key, []).append((start, end, self._line))
+
     def _check_times(self) -> None:
-        """No two visits of one trial, or on one worker, at once in the time of one driver."""
+        """No two visits of one unit, or on one worker, at once in the time of one driver."""
         for (kind, number), visits in self._busy.items():
             visits.sort()
             for (_, end, line), (start, _, other) in itertools.pairwise(visits):
@@ -184,12 +184,12 @@ class _Checker:
                 )
         self._busy.clear()
 
-    def _checkpoint(self, trial: _Trial, ref: CheckpointRef, record: Mapping[str, Any]) -> None:
+    def _checkpoint(self, trial: Trial, ref: CheckpointRef, record: Mapping[str, Any]) -> None:
         parent = trial.refs[-1].sha256 if trial.refs else None
         name = layout.checkpoint_name(trial.visits, record["attempt"])
         self._require(
-            (ref.trial, ref.visits, ref.name) == (trial.number, trial.visits, name),
-            f"the visit's checkpoint must be {name}, not {ref.name} of {trial_id(ref.trial)}",
+            (ref.unit, ref.visits, ref.name) == (trial.number, trial.visits, name),
+            f"the visit's checkpoint must be {name}, not {ref.name} of {unit_id(ref.unit)}",
             trial.number,
         )
         self._require(
@@ -199,7 +199,7 @@ class _Checker:
         )
         trial.refs.append(ref)
 
-    def _epoch(self, trial: _Trial, record: Mapping[str, Any]) -> None:
+    def _epoch(self, trial: Trial, record: Mapping[str, Any]) -> None:
         epoch, number = record["epoch"], trial.number
         self._require(epoch == len(trial.metrics), "epochs must come in order", number)
         self._require(
@@ -220,7 +220,7 @@ class _Checker:
             )
         trial.metrics.append(record["metrics"])
 
-    def _roll_back(self, trial: _Trial, visits: int) -> None:
+    def _roll_back(self, trial: Trial, visits: int) -> None:
         self._require(visits <= trial.visits, "a trial must not be rolled forward", trial.number)
         trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
         self._require(
@@ -245,22 +245,38 @@ class _Checker:
                     trial.number,
                 )
 
-    def _check_files(self, store: LocalStore, trial: _Trial) -> None:
-        for ref in trial.refs:
+    def _check_files(self, store: LocalStore, unit: int, refs: list[CheckpointRef]) -> None:
+        for ref in refs:
             try:
                 load(store, ref)
             except CheckpointCorruptError as error:
-                self._refuse(f"a checkpoint that counts must be intact: {error}", trial.number)
+                self._refuse(f"a checkpoint that counts must be intact: {error}", unit)
         if self._is_settled:
-            found = set(store.list(layout.checkpoints(trial.number)))
-            expected = {f"{r.name}{end}" for r in trial.refs for end in (".json", ".safetensors")}
+            found = set(store.list(layout.checkpoints(unit)))
+            expected = {f"{ref.name}{end}" for ref in refs for end in (".json", ".safetensors")}
             self._require(
                 found == expected,
                 f"its checkpoints must be {sorted(expected)}, but are {sorted(found)}",
-                trial.number,
+                unit,
             )
 
-    def _retained(self, trial: _Trial) -> list[CheckpointRef]:
+    def _check_members(self, store: LocalStore, stack: Stack) -> None:
+        for ref in stack.refs:
+            found, expected = members_of(load(store, ref).meta), stack.members[ref.visits - 1]
+            self._require(
+                tuple(found) == expected,
+                f"{ref.name} must have the trials {expected}, but has {found}",
+                stack.unit,
+            )
+        if self._is_done:
+            limit = 0 if any(self._trials[n].is_dropped for n in stack.trials) else 6
+            self._require(
+                len(stack.refs) <= limit,
+                f"at most {limit} checkpoints of a stack must be left, but {len(stack.refs)} are",
+                stack.unit,
+            )
+
+    def _retained(self, trial: Trial) -> list[CheckpointRef]:
         """The last two (after the end: the last one) and that of the best epoch."""
         if trial.is_dropped:
             return []
@@ -269,7 +285,7 @@ class _Checker:
         visits = None if best is None else (best + 1) * self._steps
         return [ref for ref in trial.refs if ref in last or ref.visits == visits]
 
-    def _best_epoch(self, trial: _Trial) -> int | None:
+    def _best_epoch(self, trial: Trial) -> int | None:
         sign = 1.0 if self._spec["mode"] == Mode.MAX else -1.0
         values = [sign * m.get(self._spec["metric"], -sign * math.inf) for m in trial.metrics]
         return values.index(max(values)) if values and max(values) > -math.inf else None

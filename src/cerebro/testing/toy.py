@@ -6,16 +6,10 @@ package.
 
 from __future__ import annotations
 
-import ctypes
-import enum
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, NoReturn, TypeAlias, cast
+from collections.abc import Iterator
+from typing import ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,73 +18,48 @@ from cerebro.data import BatchBuffers, Shard, batch_order
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
+from cerebro.testing.toy_faults import Fault, FaultPlan, UnpicklableError, strike
 from cerebro.train.seeds import derive_seed, seed_host
-from cerebro.train.visit import Allocate, Diverged, State, VisitCall, VisitReport
-from cerebro.types import Params
+from cerebro.train.visit import (
+    Allocate,
+    Diverged,
+    Group,
+    MemberReport,
+    State,
+    Survey,
+    SurveyCall,
+    VisitCall,
+    VisitReport,
+)
+from cerebro.types import Json, Params
+
+__all__ = [
+    "Fault",
+    "FaultPlan",
+    "ToyFramework",
+    "ToyModel",
+    "ToyTask",
+    "UnpicklableError",
+    "views",
+]
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Labels: TypeAlias = npt.NDArray[np.int64]
-
-
-class Fault(enum.StrEnum):
-    """How a trial goes wrong. `params["fail"]` is one of these, or a dict with `kind`."""
-
-    RAISE = "raise"
-    #: Raise an exception that pickle refuses.
-    UNPICKLABLE = "unpicklable"
-    #: End the worker with `os._exit`.
-    EXIT = "exit"
-    SEGFAULT = "segfault"
-    #: SIGKILL to the worker by itself.
-    KILL = "kill"
-    #: Never answer.
-    HANG = "hang"
-    NAN_LOSS = "nan_loss"
-    #: A weight becomes infinite.
-    NAN_STATE = "nan_state"
-    #: The accuracy of an evaluation is NaN.
-    NAN_METRIC = "nan_metric"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
-    """A fault and where it strikes; the first `attempts` attempts of that visit alone.
-
-    >>> FaultPlan.of({"fail": {"kind": "raise", "epoch": 1, "attempts": 1}})
-    FaultPlan(kind=<Fault.RAISE: 'raise'>, epoch=1, step=0, batch=0, attempts=1)
-    """
-
-    kind: Fault
-    epoch: int = 0
-    step: int = 0
-    batch: int = 0
-    attempts: int = 1_000_000
-
-    @classmethod
-    def of(cls, params: Params) -> FaultPlan | None:
-        """The plan in a trial's params."""
-        given = params.get("fail")
-        if given is None:
-            return None
-        fields = dict(given) if isinstance(given, Mapping) else {"kind": given}
-        kind = Fault(str(fields.pop("kind")))
-        return cls(kind=kind, **{name: int(str(value)) for name, value in fields.items()})
-
-    def strikes(self, call: VisitCall) -> bool:
-        """Whether it strikes in this visit."""
-        return (self.epoch, self.step) == (call.epoch, call.step) and call.attempt < self.attempts
 
 
 class ToyTask(Task):
     """Softmax regression of an integer column `y` on a vector column `x`.
 
     Params: `lr`; optional `momentum` (0.9), `noise` (0.1: the share of inputs dropped, drawn from
-    NumPy's global generator), `visit_s` (that of the task), `fail` (see `FaultPlan`).
+    NumPy's global generator), `visit_s` (that of the task), `fail` (see `FaultPlan`). Trials of one
+    `kind` can be stacked, unless their `obstacle` says why not.
 
     Args:
         classes: How many values `y` has.
         visit_s: Seconds that a training visit takes at least.
-        log: A file that gets one line "trial epoch step attempt" when a training visit starts.
+        log: A file that gets one line "trial epoch step attempt" for each trial of a training
+            visit when it starts.
+        gain: How many times faster a member of a large stack is said to be than a trial alone.
 
     >>> ToyTask().framework
     'cerebro.testing.toy:ToyFramework'
@@ -98,10 +67,18 @@ class ToyTask(Task):
 
     framework: ClassVar[str] = "cerebro.testing.toy:ToyFramework"
 
-    def __init__(self, *, classes: int = 3, visit_s: float = 0.0, log: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        classes: int = 3,
+        visit_s: float = 0.0,
+        log: str | None = None,
+        gain: float = 1.0,
+    ) -> None:
         self.classes = classes
         self.visit_s = visit_s
         self.log = log
+        self.gain = gain
 
 
 class ToyModel:
@@ -136,46 +113,99 @@ class ToyFramework:
         began = time.perf_counter()
         self._log(call)
         if state is None:
-            tensors, buffer, steps = *self._initial(call, shard, allocate), 0
+            buffer = self._initial(call, shard, allocate)
+            metas: list[dict[str, Json]] = [{"steps": 0} for _ in call.trials]
         else:
             # A copy: whoever else reads the state, and a second attempt, see it as it was.
-            buffer = allocate(state.buffer.nbytes)
-            buffer[:] = state.buffer
-            tensors, steps = views(buffer), cast(int, state.meta["steps"])
-        seed_host(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
+            buffer, metas = _enter(call, state, allocate)
         started = time.perf_counter()
-        losses, sizes = self._loop(call, shard, tensors)
+        members = [
+            self._train_member(call, index, shard, tensors, cast(int, meta["steps"]))
+            for index, (tensors, meta) in enumerate(zip(_split(call, buffer), metas, strict=True))
+        ]
         visit_s = float(str(call.params[0].get("visit_s", self.task.visit_s)))
         time.sleep(max(0.0, visit_s - time.perf_counter() + started))
-        ended = time.perf_counter()
-        if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
-            raise Diverged("the weights are not finite after the visit")
-        total = math.fsum(loss * rows for loss, rows in zip(losses, sizes, strict=True))
         report = VisitReport(
             rows=shard.rows,
-            sums={"loss": (total, shard.rows)},
-            losses=tuple(losses),
-            first_step=steps,
-            compute_s=ended - started,
+            members=tuple(members),
+            compute_s=time.perf_counter() - started,
             hop_s=started - began,
         )
-        return State(buffer, {"steps": steps + len(losses)}), report
+        counts: list[Json] = [{"steps": m.first_step + len(m.losses)} for m in members]
+        if call.stack is None:
+            return State(buffer, cast("dict[str, Json]", counts[0])), report
+        return State(buffer, {"trials": list(call.trials), "members": counts}), report
+
+    def _train_member(
+        self, call: VisitCall, index: int, shard: Shard, tensors: dict[str, Array], steps: int
+    ) -> MemberReport:
+        before = {name: tensor.copy() for name, tensor in tensors.items()}
+        seed_host(derive_seed("visit", call.seed, call.trials[index], call.epoch, call.shard))
+        try:
+            losses, sizes = self._loop(call, index, shard, tensors)
+            if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+                raise Diverged("the weights are not finite after the visit")
+        except Diverged as error:
+            if call.stack is None:
+                raise
+            # Weights that are not finite are never saved.
+            for name, tensor in tensors.items():
+                tensor[:] = before[name]
+            return MemberReport(sums={}, first_step=steps, diverged=str(error))
+        total = math.fsum(loss * rows for loss, rows in zip(losses, sizes, strict=True))
+        sums = {"loss": (total, shard.rows)}
+        return MemberReport(sums=sums, losses=tuple(losses), first_step=steps)
 
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         began = time.perf_counter()
-        tensors, loss, hits = views(state.buffer), 0.0, 0.0
+        places = _places(call, state)
+        members: list[MemberReport] = []
+        for index, tensors in enumerate(_split(call, state.buffer, places)):
+            try:
+                members.append(self._evaluate_member(call, index, shard, tensors))
+            except Diverged as error:
+                if call.stack is None:
+                    raise
+                members.append(MemberReport(sums={}, diverged=str(error)))
+        seconds = time.perf_counter() - began
+        return VisitReport(rows=shard.rows, members=tuple(members), compute_s=seconds)
+
+    def _evaluate_member(
+        self, call: VisitCall, index: int, shard: Shard, tensors: dict[str, Array]
+    ) -> MemberReport:
+        loss, hits = 0.0, 0.0
         for x, y in _batches(shard, 256, None):
             scores = x @ tensors["weight"] + tensors["bias"]
             loss += _loss_and_slope(scores, y)[0] * len(x)
             hits += float((scores.argmax(1) == y).sum())
-        plan = FaultPlan.of(call.params[0])
+        plan = FaultPlan.of(call.params[index])
         if plan is not None and plan.kind is Fault.NAN_METRIC and plan.strikes(call):
             hits = math.nan
         sums = {"loss": (loss, shard.rows), "accuracy": (hits, shard.rows)}
         for name, (value, rows) in sums.items():
             if not math.isfinite(value):
                 raise Diverged(f"val_{name} is {value / rows}")
-        return VisitReport(rows=shard.rows, sums=sums, compute_s=time.perf_counter() - began)
+        return MemberReport(sums=sums)
+
+    def survey(self, call: SurveyCall, shard: Shard) -> Survey:
+        groups: dict[tuple[str, int, str], list[int]] = {}
+        for trial, params, size in zip(call.trials, call.params, call.batch_sizes, strict=True):
+            key = (str(params.get("kind", "")), size, str(params.get("obstacle") or ""))
+            groups.setdefault(key, []).append(trial)
+        numbers = shard.schema["x"].shape[0] * self.task.classes
+        return Survey(
+            groups=tuple(
+                Group(
+                    trials=tuple(trials),
+                    obstacle=obstacle or None,
+                    state_bytes=16 * (numbers + self.task.classes),
+                    step_bytes=8 * size * self.task.classes,
+                    step_s={0: 1e-4, 1: 1e-4, 256: 256e-4 / self.task.gain},
+                )
+                for (_, size, obstacle), trials in groups.items()
+            ),
+            memory_bytes=1 << 30,
+        )
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
         return ("loss", "accuracy")
@@ -187,39 +217,37 @@ class ToyFramework:
     def close(self) -> None:
         """It has changed nothing in this process."""
 
-    def _initial(
-        self, call: VisitCall, shard: Shard, allocate: Allocate
-    ) -> tuple[dict[str, Array], memoryview]:
+    def _initial(self, call: VisitCall, shard: Shard, allocate: Allocate) -> memoryview:
         features = shard.schema["x"].shape[0]
         shapes = {"weight": (features, self.task.classes), "bias": (self.task.classes,)}
         names = [*shapes.items(), *((f"momentum.{name}", shape) for name, shape in shapes.items())]
-        layout = Layout.plan((name, "F64", shape) for name, shape in names)
+        axis = () if call.stack is None else (len(call.trials),)
+        layout = Layout.plan((name, "F64", (*axis, *shape)) for name, shape in names)
         buffer = allocate(layout.total_bytes)
         buffer[: layout.data_start] = layout.header_bytes()
-        tensors = views(buffer)
-        for tensor in tensors.values():
-            tensor[:] = 0.0
-        seed_host(derive_seed("model", call.seed, call.trials[0]))
-        tensors["weight"][:] = np.random.normal(size=shapes["weight"])
-        return tensors, buffer
+        for trial, tensors in zip(call.trials, _split(call, buffer), strict=True):
+            for tensor in tensors.values():
+                tensor[:] = 0.0
+            seed_host(derive_seed("model", call.seed, trial))
+            tensors["weight"][:] = np.random.normal(size=shapes["weight"])
+        return buffer
 
     @np.errstate(over="ignore", invalid="ignore")
     def _loop(
-        self, call: VisitCall, shard: Shard, tensors: dict[str, Array]
+        self, call: VisitCall, index: int, shard: Shard, tensors: dict[str, Array]
     ) -> tuple[list[float], list[int]]:
-        params, plan = call.params[0], FaultPlan.of(call.params[0])
+        params, plan = call.params[index], FaultPlan.of(call.params[index])
         lr, noise = float(str(params["lr"])), float(str(params.get("noise", 0.1)))
         momentum = float(str(params.get("momentum", 0.9)))
         losses: list[float] = []
         sizes: list[int] = []
-        order = batch_order(
-            shard, call.batch_size, seed=call.seed, trial=call.trials[0], epoch=call.epoch
-        )
+        trial = 0 if call.same_order else call.trials[index]
+        order = batch_order(shard, call.batch_size, seed=call.seed, trial=trial, epoch=call.epoch)
         for number, (x, y) in enumerate(_batches(shard, call.batch_size, order)):
             kept = x * (np.random.random(x.shape) >= noise)
             loss, slope = _loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)
             if plan is not None and plan.batch == number and plan.strikes(call):
-                loss = _strike(plan.kind, loss, tensors)
+                loss = strike(plan.kind, loss, tensors, is_stacked=call.stack is not None)
             if not math.isfinite(loss):
                 raise Diverged(f"loss is {loss} at step {number} of the visit")
             for name, gradient in (("weight", kept.T @ slope), ("bias", slope.sum(0))):
@@ -233,9 +261,9 @@ class ToyFramework:
 
     def _log(self, call: VisitCall) -> None:
         if self.task.log is not None:
-            line = f"{call.trials[0]} {call.epoch} {call.step} {call.attempt}\n"
+            where = f"{call.epoch} {call.step} {call.attempt}"
             with open(self.task.log, "ab", buffering=0) as file:
-                file.write(line.encode())
+                file.write("".join(f"{trial} {where}\n" for trial in call.trials).encode())
 
 
 def views(buffer: memoryview) -> dict[str, Array]:
@@ -247,6 +275,46 @@ def views(buffer: memoryview) -> dict[str, Array]:
         ).reshape(entry.shape)
         for entry in layout.entries
     }
+
+
+def _places(call: VisitCall, state: State) -> list[int]:
+    """Where the call's trials are in a state; those left behind may lie between them."""
+    if call.stack is None:
+        return [0]
+    trials = cast("list[int]", state.meta["trials"])
+    return [trials.index(trial) for trial in call.trials]
+
+
+def _split(
+    call: VisitCall, buffer: memoryview, places: list[int] | None = None
+) -> list[dict[str, Array]]:
+    """The tensors of each trial, without a copy."""
+    tensors = views(buffer)
+    if call.stack is None:
+        return [tensors]
+    chosen = range(len(call.trials)) if places is None else places
+    return [{name: tensor[place] for name, tensor in tensors.items()} for place in chosen]
+
+
+def _enter(
+    call: VisitCall, state: State, allocate: Allocate
+) -> tuple[memoryview, list[dict[str, Json]]]:
+    """A copy of the state for the call's trials alone, and the meta of each."""
+    places = _places(call, state)
+    if call.stack is None:
+        buffer = allocate(state.buffer.nbytes)
+        buffer[:] = state.buffer
+        return buffer, [dict(state.meta)]
+    old = Layout.parse(state.buffer)
+    layout = Layout.plan((e.name, e.dtype, (len(places), *e.shape[1:])) for e in old.entries)
+    content = {name: tensor[places] for name, tensor in views(state.buffer).items()}
+    # Perhaps the very memory of the state: everything was copied out of it before.
+    buffer = allocate(layout.total_bytes)
+    buffer[: layout.data_start] = layout.header_bytes()
+    for name, tensor in views(buffer).items():
+        tensor[:] = content[name]
+    metas = cast("list[dict[str, Json]]", state.meta["members"])
+    return buffer, [metas[place] for place in places]
 
 
 def _batches(
@@ -265,35 +333,3 @@ def _loss_and_slope(scores: Array, y: Labels) -> tuple[float, Array]:
     slope = np.exp(logs)
     slope[np.arange(rows), y] -= 1.0
     return float(-logs[np.arange(rows), y].sum() / rows), slope / rows
-
-
-def _strike(kind: Fault, loss: float, tensors: dict[str, Array]) -> float:
-    """Go wrong; the loss afterwards, where there is an afterwards."""
-    if kind is Fault.RAISE:
-        raise ValueError("this trial raises on purpose")
-    if kind is Fault.UNPICKLABLE:
-        raise UnpicklableError()
-    if kind is Fault.EXIT:
-        os._exit(1)
-    if kind is Fault.SEGFAULT:
-        ctypes.string_at(0)
-    if kind is Fault.KILL:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if kind is Fault.HANG:
-        threading.Event().wait()
-    if kind is Fault.NAN_STATE:
-        tensors["weight"][0, 0] = np.inf
-    return math.nan if kind is Fault.NAN_LOSS else loss
-
-
-class UnpicklableError(Exception):
-    """Neither this exception nor its argument can be pickled."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: None)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("this exception cannot be pickled, on purpose")
-
-    def __str__(self) -> str:
-        return "this trial raises what cannot be pickled"

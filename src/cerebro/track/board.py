@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class TrialRow:
     error: str | None = None
     #: worker -> (phase, shard) of the visits in flight
     visits: dict[int, tuple[str, int]] = field(default_factory=dict)
+    #: the trials of its last visit
+    stack: tuple[int, ...] = ()
     #: visits answered, for the progress bar
     done: int = 0
 
@@ -108,6 +111,9 @@ def is_better(value: float, than: float | None, mode: Mode) -> bool:
 class Board:
     """The fold of all records so far.
 
+    Visits are counted by trial here, for nobody knows beforehand what will be stacked: a visit of
+    a stack counts once for each of its trials.
+
     >>> board = Board()
     >>> board.record(RunStarted(run="r", workers=1, trials=1, epochs=2, train_shards=2,
     ...                         val_shards=0, metric="val_loss", mode=Mode.MIN))
@@ -129,11 +135,16 @@ class Board:
             mode=Mode.MAX,
         )
         self.rows: dict[int, TrialRow] = {}
+        #: how many trials are in each status
+        self.statuses: Counter[TrialStatus] = Counter()
+        #: worker -> its visit
+        self.in_flight: dict[int, VisitStarted] = {}
         self.visits_done = 0
         self.now_s = 0.0
         self._first_s: float | None = None
         self._live_visits = 0
-        self._trial_at: dict[int, int] = {}
+        self._ranking: list[TrialRow] = []
+        self._is_ranked = True
 
     def record(self, record: Record) -> None:
         """Fold one record in."""
@@ -145,13 +156,14 @@ class Board:
             case EpochFinished():
                 self._epoch_finished(record)
             case TrialAdded():
-                self.rows[record.trial] = TrialRow(trial=record.trial, params=record.params)
+                self._add(record.trial, record.params)
             case TrialFinished():
                 self._trial_finished(record)
             case WorkerChanged(alive=False):
                 self._vacate(record.worker)
             case RunStarted():
                 self.run = record
+                self._is_ranked = False
 
     @property
     def visits_total(self) -> int:
@@ -172,8 +184,11 @@ class Board:
         return (self.visits_total - self.visits_done) / speed if speed else math.nan
 
     def ranked(self) -> list[TrialRow]:
-        """All trials, best first."""
-        return ranked(self.rows.values(), self.run.mode)
+        """All trials, best first; sorted anew only after something changed."""
+        if not self._is_ranked:
+            self._ranking = ranked(self.rows.values(), self.run.mode)
+            self._is_ranked = True
+        return list(self._ranking)
 
     @property
     def _visits_per_epoch(self) -> int:
@@ -181,54 +196,79 @@ class Board:
 
     def _row(self, trial: int) -> TrialRow:
         row = self.rows.get(trial)
-        if row is None:
-            row = self.rows[trial] = TrialRow(trial=trial, params={})
+        return row if row is not None else self._add(trial, {})
+
+    def _add(self, trial: int, params: Params) -> TrialRow:
+        old = self.rows.get(trial)
+        if old is not None:
+            self.statuses[old.status] -= 1
+        row = self.rows[trial] = TrialRow(trial=trial, params=params)
+        self.statuses[row.status] += 1
+        self._is_ranked = False
         return row
+
+    def _set_status(self, row: TrialRow, status: TrialStatus) -> None:
+        if row.status is not status:
+            self.statuses[row.status] -= 1
+            self.statuses[status] += 1
+            row.status = status
 
     def _visit_started(self, record: VisitStarted) -> None:
         # What the worker had in hand before was answered, or failed without a record.
         self._vacate(record.worker)
-        self._trial_at[record.worker] = record.trial
-        row = self._row(record.trial)
-        row.status = TrialStatus.RUNNING
-        row.visits[record.worker] = (record.phase, record.shard)
+        self.in_flight[record.worker] = record
+        place = (record.phase, record.shard)
+        for trial in record.trials:
+            row = self._row(trial)
+            self._set_status(row, TrialStatus.RUNNING)
+            row.visits[record.worker] = place
         self.now_s = max(self.now_s, record.time_s)
         if self._first_s is None:
             self._first_s = record.time_s
 
     def _visit_finished(self, record: VisitFinished) -> None:
-        row = self._row(record.trial)
-        row.visits.pop(record.worker, None)
         self.now_s = max(self.now_s, record.end_s)
-        self._live_visits += 1
-        self._count(row, row.done + 1)
-        if record.phase == "train":
-            loss = record.metrics.get("loss")
-            if loss is None and len(record.losses):
-                loss = float(record.losses[-1])
-            row.loss = row.loss if loss is None else loss
+        self._live_visits += len(record.trials)
+        flight = self.in_flight.get(record.worker)
+        if flight is not None and flight.trials == record.trials:
+            del self.in_flight[record.worker]
+        training = record.phase == "train"
+        for trial, member in zip(record.trials, record.members, strict=True):
+            row = self._row(trial)
+            row.visits.pop(record.worker, None)
+            row.stack = record.trials
+            self._count(row, row.done + 1)
+            if training:
+                loss = member.metrics.get("loss")
+                if loss is None and len(member.losses):
+                    loss = float(member.losses[-1])
+                row.loss = row.loss if loss is None else loss
 
     def _epoch_finished(self, record: EpochFinished) -> None:
         row = self._row(record.trial)
-        row.status = TrialStatus.RUNNING
+        self._set_status(row, TrialStatus.RUNNING)
         row.epochs = record.epoch + 1
         row.loss = record.metrics.get("train_loss", row.loss)
         self._count(row, row.epochs * self._visits_per_epoch)
         value = record.metrics.get(self.run.metric)
         if value is not None and is_better(value, row.metric, self.run.mode):
             row.metric, row.best_epoch, row.metrics = value, record.epoch, record.metrics
+            self._is_ranked = False
 
     def _trial_finished(self, record: TrialFinished) -> None:
         row = self._row(record.trial)
-        row.status, row.error = record.status, record.error
+        self._set_status(row, record.status)
+        row.error = record.error
         row.visits.clear()
+        self._is_ranked = False
         # A trial that ended early leaves no work behind.
         self._count(row, self.run.epochs * self._visits_per_epoch)
 
     def _vacate(self, worker: int) -> None:
-        trial = self._trial_at.pop(worker, None)
-        if trial is not None:
-            self._row(trial).visits.pop(worker, None)
+        flight = self.in_flight.pop(worker, None)
+        if flight is not None:
+            for trial in flight.trials:
+                self._row(trial).visits.pop(worker, None)
 
     def _count(self, row: TrialRow, done: int) -> None:
         self.visits_done += done - row.done

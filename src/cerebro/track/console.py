@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -12,9 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.board import Board, TrialRow, has_rank, ranked
+from cerebro.track.pace import MANY_TRIALS, Pace
 from cerebro.track.plain import (
     LEADERBOARD_ROWS,
+    Failures,
     LineTracker,
     describe,
     efficiency_line,
@@ -22,7 +25,7 @@ from cerebro.track.plain import (
     progress_line,
 )
 from cerebro.track.records import Record, RunFinished, RunStarted, TrialFinished, WorkerChanged
-from cerebro.track.text import clean, show, show_params
+from cerebro.track.text import clean, show, show_params, show_trials
 from cerebro.types import TrialStatus, trial_id
 
 ROWS = 20
@@ -30,8 +33,6 @@ BAR_WIDTH = 20
 #: Columns of the leaderboard that are always shown in full: rank, trial, metric, epoch.
 FIXED_COLUMNS = 4
 REFRESH_INTERVAL_S = 0.25
-#: Drawing waits for this many times what the last drawing cost: 2 % of a core at most.
-REST_PER_COST = 50
 
 
 def render_leaderboard(
@@ -66,31 +67,44 @@ def _cut(text: str) -> Text:
 
 
 def render_board(board: Board, *, height: int = ROWS) -> Text:
-    """The live view: trials in flight first, then the best, and how far the run is.
+    """The live view: what is in flight first, then the best, and how far the run is.
 
-    One text, laid out by hand: a rich table of this size takes four times as long to draw.
+    A stack in flight is one row. One text, laid out by hand: a rich table of this size takes four
+    times as long to draw.
     """
     rows = board.ranked()
-    running = sorted((row for row in rows if row.visits), key=lambda row: row.trial)
-    others = [row for row in rows if not row.visits]
-    shown = (running + others)[:height]
     best = rows[0].trial if rows and has_rank(rows[0]) else None
+    flights = board.in_flight.values()
+    stacks = sorted({f.trials for f in flights if len(f.trials) > 1})[:height]
+    alone = sorted({f.trials[0] for f in flights if len(f.trials) == 1})
+    running = {n: board.rows[n] for n in alone if board.rows[n].visits}
+    others = (row for row in rows if row.trial not in running)
+    shown = list(islice(chain(running.values(), others), height - len(stacks)))
     lines: list[tuple[str, ...]] = [
         ("trial", "epoch", "shard", "loss", clean(board.run.metric, 24), "worker", "params")
     ]
-    styles = ["bold"]
+    lines += [_stack_cells(stack, board) for stack in stacks]
+    styles = ["bold", *("" for _ in stacks)]
     for row in shown:
         lines.append(_cells(row, board))
-        styles.append("bold green" if row.trial == best else "" if row.visits else "dim")
+        styles.append("bold green" if row.trial == best else "" if row.trial in running else "dim")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     widths[-1] = 0  # the last column may be cut at the edge
     text = Text(no_wrap=True, overflow="ellipsis")
     for line, style in zip(lines, styles, strict=True):
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         text.append(" " + "  ".join(cells) + "\n", style)
-    hidden = len(rows) - len(shown)
-    more = f"  ({hidden} trials not shown)" if hidden else ""
+    more = _hidden(board, len(rows) - len(shown))
     return text.append_text(_bar(board, BAR_WIDTH)).append(f" {progress_line(board)}{more}")
+
+
+def _hidden(board: Board, number: int) -> str:
+    if number == 0:
+        return ""
+    if len(board.rows) <= MANY_TRIALS:
+        return f"  ({number} trials not shown)"
+    counts = ", ".join(f"{n} {status}" for status in TrialStatus if (n := board.statuses[status]))
+    return f"  ({len(board.rows)} trials: {counts})"
 
 
 def _bar(board: Board, width: int) -> Text:
@@ -101,8 +115,7 @@ def _bar(board: Board, width: int) -> Text:
 def _cells(row: TrialRow, board: Board) -> tuple[str, ...]:
     epoch = f"{min(row.epochs + 1, board.run.epochs)}/{board.run.epochs}"
     if row.visits:
-        shard = ",".join(f"{'v' if p == 'eval' else ''}{s}" for p, s in row.visits.values())
-        worker = ",".join(map(str, row.visits))
+        shard, worker = _places(row.visits)
     else:
         shard, worker = "", "" if row.status == TrialStatus.RUNNING else row.status.value
         epoch = f"{row.epochs}/{board.run.epochs}"
@@ -110,18 +123,39 @@ def _cells(row: TrialRow, board: Board) -> tuple[str, ...]:
     return trial_id(row.trial), epoch, shard, show(row.loss), show(row.metric), worker, params
 
 
+def _stack_cells(stack: tuple[int, ...], board: Board) -> tuple[str, ...]:
+    """The mean loss of its trials and the best metric among them."""
+    visits = {w: f for w, f in board.in_flight.items() if f.trials == stack}
+    shard, worker = _places({w: (f.phase, f.shard) for w, f in visits.items()})
+    epoch = f"{max(f.epoch for f in visits.values()) + 1}/{board.run.epochs}"
+    rows = [board.rows[trial] for trial in stack]
+    losses = [row.loss for row in rows if row.loss is not None and math.isfinite(row.loss)]
+    loss = show(sum(losses) / len(losses) if losses else None)
+    best = ranked(rows, board.run.mode)[0]
+    metric = show(best.metric if has_rank(best) else None)
+    return show_trials(stack), epoch, shard, loss, metric, worker, f"{len(stack)} trials"
+
+
+def _places(visits: Mapping[int, tuple[str, int]]) -> tuple[str, str]:
+    """Shards and workers of visits in flight."""
+    shards = ",".join(f"{'v' if p == 'eval' else ''}{s}" for p, s in visits.values())
+    return shards, ",".join(map(str, visits))
+
+
 class TableTracker:
     """Keeps a live table at the bottom of a terminal, then prints the leaderboard.
 
-    Redrawn at most four times a second, on records only, and never for more than two percent of
-    a core: with slow drawing it is redrawn less often.
+    Redrawn at most four times a second, when something was recorded, and never for more than two
+    percent of a core: with slow drawing it is redrawn less often. However many trials there are,
+    it shows those in flight and the best, as far as they fit, and how many are where.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console if console is not None else Console(stderr=True)
         self._board = Board()
         self._live: Live | None = None
-        self._due_s = 0.0
+        self._failures = Failures()
+        self._pace = Pace(REFRESH_INTERVAL_S)
 
     def record(self, record: Record) -> None:
         self._board.record(record)
@@ -134,10 +168,17 @@ class TableTracker:
                 self._console.print(render_leaderboard(self._board.ranked(), metric=metric))
                 self._say(efficiency_line(record.summary, self._board.run.resumed))
             case TrialFinished(replayed=False) if record.error:
-                self._say(f"{trial_id(record.trial)} {record.status}: {clean(record.error)}")
+                if line := self._failures.line(record, len(self._board.rows)):
+                    self._say(line)
             case WorkerChanged(alive=False):
                 self._say(f"worker {record.worker} was lost: {clean(record.cause or 'unknown')}")
-        self._refresh()
+        if self._live is not None and self._pace.is_due:
+            self._pace.run(self._draw)
+
+    def flush(self) -> None:
+        """Draw what the last records brought."""
+        if self._live is not None:
+            self._pace.run(self._draw)
 
     def close(self) -> None:
         """Leave the terminal as it was found."""
@@ -157,15 +198,10 @@ class TableTracker:
         self._console.show_cursor(True)
         self._live = live
 
-    def _refresh(self) -> None:
-        now = time.monotonic()
-        if self._live is None or now < self._due_s:
-            return
-        begin = time.thread_time()
-        height = max(1, min(ROWS, self._console.height - 5))
-        self._live.update(render_board(self._board, height=height), refresh=True)
-        cost_s = time.thread_time() - begin
-        self._due_s = now + max(REFRESH_INTERVAL_S, REST_PER_COST * cost_s)
+    def _draw(self) -> None:
+        if self._live is not None:
+            height = max(1, min(ROWS, self._console.height - 5))
+            self._live.update(render_board(self._board, height=height), refresh=True)
 
     def _stop(self) -> None:
         if self._live is not None:

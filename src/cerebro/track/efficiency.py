@@ -7,7 +7,10 @@ from typing import Protocol
 
 
 class Span(Protocol):
-    """The timing of one answered visit; all times in seconds since the run began."""
+    """The timing of one answered visit, of one trial or of a stack of them.
+
+    All times are in seconds since the run began.
+    """
 
     @property
     def worker(self) -> int: ...

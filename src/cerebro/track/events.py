@@ -1,9 +1,9 @@
 """TensorBoard event records, encoded by hand.
 
-A general protobuf writer costs some 80 us a scalar. The scalars of one visit differ only in their
-value and step, so they are laid out as the rows of one byte matrix, and because CRC-32C is linear
-their checksums are one table lookup per varying byte. File format: TFRecord frames around
-``tensorflow.Event`` messages.
+A general protobuf writer costs some 80 us a scalar. The scalars of one tag, be they of one trial
+or of a whole stack, differ only in their value and step, so they are laid out as the rows of one
+byte matrix, and because CRC-32C is linear their checksums are one table lookup per varying byte.
+File format: TFRecord frames around ``tensorflow.Event`` messages.
 """
 
 from __future__ import annotations
@@ -103,16 +103,23 @@ def _double(field: int, value: float) -> bytes:
     return _varint(field << 3 | 1) + _DOUBLE.pack(value)
 
 
-def scalars(tag: str, first_step: int, values: npt.ArrayLike, *, wall_time: float) -> bytes:
-    """The records of consecutive steps of one curve; empty for no values.
+def scalars(tag: str, steps: npt.ArrayLike, values: npt.ArrayLike, *, wall_time: float) -> bytes:
+    """The records of one tag, all of one length, one after the other; empty for no values.
 
-    >>> len(scalars("train/loss", 0, [0.5, 0.25], wall_time=0.0))
+    >>> len(scalars("train/loss", [0, 1], [0.5, 0.25], wall_time=0.0))
     104
     """
-    column = np.ascontiguousarray(values, dtype="<f4").reshape(-1, 1)
+    column = np.asarray(values)
+    if column.dtype != np.float32:
+        with np.errstate(over="ignore"):  # what has no room in float32 becomes infinite
+            column = column.astype(np.float32)
+    column = np.ascontiguousarray(column, dtype="<f4").reshape(-1, 1)
+    numbers = np.asarray(steps, dtype=np.int64).reshape(-1, 1)
     count = len(column)
-    if not 0 <= first_step <= MAX_STEP - count:
-        raise ValueError(f"`0 <= step <= {MAX_STEP}` must hold, but got step={first_step}.")
+    # Too high a bit anywhere, the sign's included, is in the union of them all.
+    if not 0 <= int(np.bitwise_or.reduce(numbers, axis=None)) <= MAX_STEP:
+        got = f"steps from {numbers.min()} to {numbers.max()}"
+        raise ValueError(f"`0 <= step <= {MAX_STEP}` must hold, but got {got}.")
     # The step goes last (protobuf fields may come in any order): then all that varies is a tail
     # of constant length, whatever the tag. Its varint is padded to five bytes, which is valid.
     value = _message(1, _utf8(tag)) + b"\x15" + bytes(4)
@@ -124,8 +131,7 @@ def scalars(tag: str, first_step: int, values: npt.ArrayLike, *, wall_time: floa
     rows[:, :tail] = np.frombuffer((head + event)[:tail], dtype=np.uint8)
     rows[:, tail : tail + 4] = column.view(np.uint8)
     rows[:, tail + 4] = 0x10
-    steps = np.arange(first_step, first_step + count, dtype=np.int64)[:, None]
-    rows[:, tail + 5 : -4] = (steps >> _SHIFTS) & 0x7F | _MORE
+    rows[:, tail + 5 : -4] = (numbers >> _SHIFTS) & 0x7F | _MORE
     base = _crc_state(bytes(_TAIL_BYTES), _crc_state(event[:-4])) ^ 0xFFFFFFFF
     parts = _tail_table()[_COLUMNS, rows[:, tail:-4]]
     crc = np.bitwise_xor.reduce(parts, axis=1) ^ np.uint32(base)

@@ -2,13 +2,12 @@
 
 All are derived from the records and rebuilt when a run resumes, as far as those tell of earlier
 processes: trace and Gantt picture begin at the resume. So they are written without syncing; those
-that are replaced as a whole are replaced atomically.
+that are replaced as a whole are replaced atomically. With more than 64 trials rows of progress.csv
+are written about once a second; the leaderboard always is.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import time
@@ -19,6 +18,8 @@ from cerebro.storage import layout
 from cerebro.track.board import Board, TrialRow, leaderboard
 from cerebro.track.efficiency import Summary
 from cerebro.track.history import History
+from cerebro.track.pace import HOLD_S, MANY_TRIALS, Pace
+from cerebro.track.progress import ProgressFiles, csv_text
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -28,6 +29,7 @@ from cerebro.track.records import (
 )
 from cerebro.track.report import write_report
 from cerebro.track.trace import write_trace
+from cerebro.track.writing import replace
 from cerebro.types import Json
 
 LEADERBOARD_INTERVAL_S = 1.0
@@ -55,12 +57,13 @@ class FileTracker:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = Path(run_directory)
-        self._clock = clock
         self._board = Board()
         self._history = History()
         self._summary: Summary | None = None
-        self._columns: dict[int, list[str]] = {}
-        self._due_s = float("-inf")
+        self._progress = ProgressFiles(self._root)
+        self._progress_pace = Pace(HOLD_S, rest=20.0, clock=clock)
+        self._leaderboard_pace = Pace(LEADERBOARD_INTERVAL_S, clock=clock)
+        self._is_stale = False
         self._complete = True
 
     def record(self, record: Record) -> None:
@@ -71,11 +74,12 @@ class FileTracker:
             case TrialAdded():
                 self._add_trial(record)
             case EpochFinished():
-                self._append_progress(record)
-                if not record.replayed:
-                    self._refresh_leaderboard()
+                self._progress.add(record)
+                self._is_stale = self._is_stale or not record.replayed
+                self._write_due()
             case TrialFinished(replayed=False):
-                self._refresh_leaderboard()
+                self._is_stale = True
+                self._write_due()
             case RunFinished():
                 self._summary = record.summary
                 self._finish()
@@ -85,59 +89,37 @@ class FileTracker:
         if not self._complete:
             self._finish()
 
+    def flush(self) -> None:
+        """Write what is held back."""
+        self._progress.flush()
+        if self._is_stale:
+            self._leaderboard_pace.run(self._write_leaderboard)
+
+    def _write_due(self) -> None:
+        # With few trials what an epoch brought is there at once.
+        if len(self._board.rows) <= MANY_TRIALS or self._progress_pace.is_due:
+            self._progress_pace.run(self._progress.flush)
+        if self._is_stale and self._leaderboard_pace.is_due:
+            self._leaderboard_pace.run(self._write_leaderboard)
+
     def _add_trial(self, record: TrialAdded) -> None:
         path = self._root / layout.params(record.trial)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(dict(record.params), indent=2, ensure_ascii=False, allow_nan=True)
         replace(path, text + "\n")
-        self._columns[record.trial] = []
-        (self._root / layout.progress(record.trial)).unlink(missing_ok=True)
-
-    def _append_progress(self, record: EpochFinished) -> None:
-        path = self._root / layout.progress(record.trial)
-        columns = self._columns.setdefault(record.trial, [])
-        added = [name for name in record.metrics if name not in columns]
-        if added:
-            old = _read_rows(path) if columns else []
-            columns += added
-            header = ["epoch", "seconds", *columns]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, _csv([header, *(row + [""] * len(added) for row in old)]))
-        row = [record.epoch, record.seconds, *(record.metrics.get(name, "") for name in columns)]
-        with path.open("a", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.write(_csv([row]))
-
-    def _refresh_leaderboard(self) -> None:
-        now = self._clock()
-        if now < self._due_s:
-            return
-        begin = time.thread_time()
-        self._write_leaderboard()
-        # With very many trials less often, so that it stays below two percent of a core.
-        cost_s = time.thread_time() - begin
-        self._due_s = now + max(LEADERBOARD_INTERVAL_S, 50 * cost_s)
+        self._progress.start(record.trial)
 
     def _write_leaderboard(self) -> None:
+        self._is_stale = False
         replace(self._root / layout.LEADERBOARD, leaderboard_csv(self._board.ranked()))
 
     def _finish(self) -> None:
         self._complete = True
         self._root.mkdir(parents=True, exist_ok=True)
+        self._progress.flush()
         self._write_leaderboard()
         write_trace(self._root / layout.TRACE, self._history.timeline, self._board.run)
         write_report(self._root / layout.REPORT, self._board, self._history, self._summary)
-
-
-def replace(path: Path, text: str) -> None:
-    """Put a new file in the place of an old one: readers see either, never a part."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-0-{path.name}")
-    try:
-        # A lone surrogate has no UTF-8; its escape is what JSON would write.
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def leaderboard_csv(rows: Sequence[TrialRow]) -> str:
@@ -151,7 +133,7 @@ def leaderboard_csv(rows: Sequence[TrialRow]) -> str:
     names = list(dict.fromkeys(name for line in lines for name in line))
     # Metrics and params that the first trial lacks belong beside the others of their kind.
     names.sort(key=_place)
-    return _csv([names, *([_cell(line.get(name)) for name in names] for line in lines)])
+    return csv_text([names, *([_cell(line.get(name)) for name in names] for line in lines)])
 
 
 def _place(column: str) -> int:
@@ -161,14 +143,3 @@ def _place(column: str) -> int:
 
 def _cell(value: Json) -> object:
     return json.dumps(value) if isinstance(value, list | dict) else value
-
-
-def _read_rows(path: Path) -> list[list[str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))[1:]
-
-
-def _csv(rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

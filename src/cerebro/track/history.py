@@ -7,15 +7,16 @@ from array import array
 
 from cerebro.track.records import EpochFinished, Record, TrialAdded, VisitFinished
 
-#: Visits beyond this are counted, not kept: at 57 bytes each, memory stays below 60 MB.
+#: Visits beyond this are counted, not kept: at 50 bytes each, memory stays below 60 MB.
 VISITS_LIMIT = 1_000_000
 
 
 class Timeline:
-    """Visits as columns."""
+    """Visits as columns; a visit's trials are ``stacks[stack]``."""
 
     def __init__(self, limit: int = VISITS_LIMIT) -> None:
-        self.trial = array("q")
+        self.stacks: list[tuple[int, ...]] = []
+        self.stack = array("i")
         self.epoch = array("q")
         self.shard = array("q")
         self.worker = array("q")
@@ -25,16 +26,20 @@ class Timeline:
         self.compute_s = array("d")
         self.left_out = 0
         self._limit = limit
+        self._places: dict[tuple[int, ...], int] = {}
 
     def __len__(self) -> int:
-        return len(self.trial)
+        return len(self.stack)
 
     def add(self, visit: VisitFinished) -> None:
         """Keep one visit, or count it when there are too many."""
-        if len(self.trial) >= self._limit:
+        if len(self.stack) >= self._limit:
             self.left_out += 1
             return
-        self.trial.append(visit.trial)
+        place = self._places.setdefault(visit.trials, len(self.stacks))
+        if place == len(self.stacks):
+            self.stacks.append(visit.trials)
+        self.stack.append(place)
         self.epoch.append(visit.epoch)
         self.shard.append(visit.shard)
         self.worker.append(visit.worker)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.board import Board, TrialRow, has_rank, ranked
 from cerebro.track.efficiency import Summary
+from cerebro.track.pace import MANY_TRIALS
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -18,12 +19,14 @@ from cerebro.track.records import (
     VisitFinished,
     WorkerChanged,
 )
-from cerebro.track.text import clean, show, show_params, show_seconds
+from cerebro.track.text import clean, show, show_params, show_seconds, show_trials
 from cerebro.types import trial_id
 
 LINE_INTERVAL_S = 2.0
 QUIET_INTERVAL_S = 60.0
 LEADERBOARD_ROWS = 20
+#: Failed trials that get a line each in a run of many; the leaderboard names them all.
+FAILURES_NAMED = 20
 
 
 def leaderboard_cells(
@@ -73,9 +76,33 @@ def format_leaderboard(
     return "\n".join(lines)
 
 
-class LineTracker:
-    """Prints a line when an epoch ends, at most one every two seconds; failures always.
+class Failures:
+    """What to say of trials that fail: each is named, but in a run of many only the first ones.
 
+    >>> from cerebro.types import TrialStatus
+    >>> failures = Failures()
+    >>> failed = TrialFinished(trial=2, status=TrialStatus.FAILED, error="no luck")
+    >>> lines = [failures.line(failed, trials=1024) for _ in range(30)]
+    >>> lines[0], lines[FAILURES_NAMED], lines[FAILURES_NAMED + 1]
+    ('t0002 failed: no luck', 'further failures are in the leaderboard only', None)
+    """
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def line(self, record: TrialFinished, trials: int) -> str | None:
+        """The line for one, if any, in a run of so many trials."""
+        self._told += 1
+        if trials <= MANY_TRIALS or self._told <= FAILURES_NAMED:
+            return f"{trial_id(record.trial)} {record.status}: {clean(record.error or '')}"
+        first = self._told == FAILURES_NAMED + 1
+        return "further failures are in the leaderboard only" if first else None
+
+
+class LineTracker:
+    """Prints a line when an epoch of a trial or stack ends, at most one every two seconds.
+
+    Failures are always told, but where there are many trials only the first ones by name.
     The first line waits for the first visit: a run that is refused there says why, and no more.
 
     >>> import io
@@ -97,18 +124,22 @@ class LineTracker:
         self._printed_s = float("-inf")
         self._unsaid = 0
         self._opening = ""
+        self._failures = Failures()
 
     def record(self, record: Record) -> None:
         self._board.record(record)
         match record:
             case VisitFinished():
                 self._open()
-                self._maybe("", QUIET_INTERVAL_S)
+                if self._is_due(QUIET_INTERVAL_S):
+                    self._progress("")
             case EpochFinished(replayed=False):
                 self._unsaid += 1
-                self._maybe(self._epoch(record), LINE_INTERVAL_S)
+                if self._is_due(LINE_INTERVAL_S) and self._is_whole(record):
+                    self._progress(self._epoch(record))
             case TrialFinished(replayed=False) if record.error:
-                self._print(f"{trial_id(record.trial)} {record.status}: {clean(record.error)}")
+                if line := self._failures.line(record, len(self._board.rows)):
+                    self._print(line)
             case WorkerChanged(alive=False):
                 self._print(f"worker {record.worker} was lost: {clean(record.cause or 'unknown')}")
             case RunStarted():
@@ -122,20 +153,42 @@ class LineTracker:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def _maybe(self, line: str, interval_s: float) -> None:
-        now = self._clock()
-        if now - self._printed_s < interval_s:
-            return
-        self._printed_s = now
+    def _is_due(self, interval_s: float) -> bool:
+        return self._clock() - self._printed_s >= interval_s
+
+    def _is_whole(self, record: EpochFinished) -> bool:
+        """Whether all trials of the stack are through with the epoch; a trial alone always is."""
+        rows = self._board.rows
+        # They end in order, so the last one tells at once.
+        return all(
+            rows[trial].epochs > record.epoch or rows[trial].status.is_final
+            for trial in reversed(rows[record.trial].stack)
+        )
+
+    def _progress(self, line: str) -> None:
+        self._printed_s = self._clock()
         more = f" (+{self._unsaid - 1} more)" if self._unsaid > 1 else ""
         self._unsaid = 0
         self._print(f"{progress_line(self._board)}{'  ' if line else ''}{line}{more}")
 
     def _epoch(self, record: EpochFinished) -> str:
+        stack = self._board.rows[record.trial].stack
+        if len(stack) > 1:
+            return self._stack_epoch(record.epoch, stack)
         values = "  ".join(f"{clean(k, 24)} {show(v)}" for k, v in record.metrics.items())
         params = clean(show_params(self._board.rows[record.trial].params), 60)
         epoch = f"epoch {record.epoch + 1}/{self._board.run.epochs}"
         return f"{trial_id(record.trial)} {epoch}  {values}  [{params}]"
+
+    def _stack_epoch(self, epoch: int, stack: tuple[int, ...]) -> str:
+        run = self._board.run
+        best = ranked((self._board.rows[trial] for trial in stack), run.mode)[0]
+        what = f"{show_trials(stack)} epoch {epoch + 1}/{run.epochs}"
+        if not has_rank(best):
+            return what
+        params = clean(show_params(best.params), 60)
+        value = f"{clean(run.metric, 24)} {show(best.metric)}"
+        return f"{what}  best {value}  {trial_id(best.trial)} [{params}]"
 
     def _open(self) -> None:
         if self._opening:

@@ -2,6 +2,7 @@
 
 Times ending in ``_s`` are seconds; ``time_s``, ``start_s`` and ``end_s`` count from the start of
 the driver process. ``replayed`` marks what an earlier process of the same run already reported.
+A visit is of one trial, or of a stack of trials that a worker trains as one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class TrialAdded:
 class VisitStarted:
     """A visit was handed to a worker."""
 
-    trial: int
+    trials: tuple[int, ...]
     epoch: int
     step: int
     phase: str
@@ -55,21 +56,32 @@ class VisitStarted:
     time_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VisitFinished:
-    """A visit was answered.
+@dataclass(frozen=True, slots=True)
+class MemberVisit:
+    """What a visit did for one of its trials.
 
     ``losses`` are those of the training steps, ``first_step`` is the trial's global number of the
     first of them, ``metrics`` are means over the visit weighted by rows.
+    """
 
-    >>> v = VisitFinished(trial=0, epoch=0, step=0, phase="train", shard=3, worker=1, start_s=0.0,
-    ...                   end_s=1.0, compute_s=0.9, data_s=0.0, hop_s=0.0, rows=64,
-    ...                   losses=(0.7, 0.6), first_step=0, metrics={"loss": 0.65})
+    losses: Losses = ()
+    first_step: int = 0
+    metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitFinished:
+    """A visit was answered; ``members`` has one entry for each of ``trials``, in their order.
+
+    >>> one = MemberVisit(losses=(0.7, 0.6), first_step=0, metrics={"loss": 0.65})
+    >>> v = VisitFinished(trials=(0,), epoch=0, step=0, phase="train", shard=3, worker=1,
+    ...                   start_s=0.0, end_s=1.0, compute_s=0.9, data_s=0.0, hop_s=0.0, rows=64,
+    ...                   members=(one,))
     >>> v.shard
     3
     """
 
-    trial: int
+    trials: tuple[int, ...]
     epoch: int
     step: int
     phase: str
@@ -81,9 +93,7 @@ class VisitFinished:
     data_s: float
     hop_s: float
     rows: int
-    losses: Losses = ()
-    first_step: int = 0
-    metrics: Metrics = field(default_factory=dict)
+    members: tuple[MemberVisit, ...]
     #: Idle before the visit until a checkpoint was durable.
     checkpoint_s: float = 0.0
 

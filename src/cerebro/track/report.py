@@ -1,16 +1,20 @@
 """report.html: the whole run on one self-contained page.
 
 The page is ``report.html`` beside this module; all that is filled in is one JSON block, which the
-page shows as text only.
+page shows as text only. Curves stand there as base64 of little-endian float32, NaN for a gap: less
+than half of what numbers take as text, and read only when they are drawn.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Iterable
+from array import array
 from dataclasses import asdict
 from pathlib import Path
+
+import numpy as np
 
 from cerebro.track.board import Board, TrialRow, has_rank
 from cerebro.track.efficiency import Summary
@@ -18,8 +22,10 @@ from cerebro.track.history import History, Timeline
 from cerebro.track.plain import efficiency_line
 from cerebro.types import Json, trial_id
 
-#: The page stays quick up to here; of more visits it shows the last ones and says so.
-VISITS_SHOWN = 200_000
+#: The page stays quick, and below some 3 MB, up to here. Of more visits it shows the last ones, of
+#: more values the curves of the best trials, and says so.
+VISITS_SHOWN = 20_000
+VALUES_SHOWN = 420_000
 _PLACE = "__DATA__"
 
 
@@ -34,7 +40,13 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
     names = dict.fromkeys(
         name for row in rows for name in history.curves.get(row.trial, ()) if name != run.metric
     )
-    trials: list[Json] = [_trial(row, history) for row in rows]
+    room, curves_left_out = VALUES_SHOWN, 0
+    trials: list[Json] = []
+    for row in rows:
+        curves = history.curves.get(row.trial, {})
+        room -= sum(map(len, curves.values()))
+        curves_left_out += room < 0 and bool(curves)
+        trials.append(_trial(row, curves if room >= 0 else {}))
     return {
         "run": run.run,
         "workers": run.workers,
@@ -45,6 +57,7 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
         "mode": str(run.mode),
         "metrics": [run.metric, *names],
         "trials": trials,
+        "curves_left_out": curves_left_out,
         "visits": _visits(history.timeline),
         "resumed": run.resumed,
         "summary": _summary(summary, run.resumed),
@@ -62,8 +75,7 @@ def write_report(path: Path, board: Board, history: History, summary: Summary | 
     path.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
-def _trial(row: TrialRow, history: History) -> dict[str, Json]:
-    curves = history.curves.get(row.trial, {})
+def _trial(row: TrialRow, curves: dict[str, array[float]]) -> dict[str, Json]:
     return {
         "id": trial_id(row.trial),
         "number": row.trial,
@@ -74,7 +86,7 @@ def _trial(row: TrialRow, history: History) -> dict[str, Json]:
         "ranked": has_rank(row),
         "best": _number(row.metric),
         "best_epoch": row.best_epoch,
-        "curves": {name: _numbers(values) for name, values in curves.items()},
+        "curves": {name: _packed(values) for name, values in curves.items()},
     }
 
 
@@ -82,7 +94,8 @@ def _visits(timeline: Timeline) -> dict[str, Json]:
     first = max(0, len(timeline) - VISITS_SHOWN)
     return {
         "left_out": timeline.left_out + first,
-        "trial": list(timeline.trial[first:]),
+        "stacks": [list(trials) for trials in timeline.stacks],
+        "stack": list(timeline.stack[first:]),
         "epoch": list(timeline.epoch[first:]),
         "shard": list(timeline.shard[first:]),
         "worker": list(timeline.worker[first:]),
@@ -99,8 +112,11 @@ def _summary(summary: Summary | None, resumed: bool) -> dict[str, Json] | None:
     return {**asdict(summary), "line": line, "parts": dict(summary.parts())}
 
 
-def _numbers(values: Iterable[float]) -> list[Json]:
-    return [_number(value) for value in values]
+def _packed(values: array[float]) -> str:
+    with np.errstate(over="ignore"):
+        numbers = np.array(values, dtype="<f4")
+    numbers[~np.isfinite(numbers)] = np.nan
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
 
 
 def _number(value: float | None) -> float | None:

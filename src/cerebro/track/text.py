@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
-from cerebro.types import Json, Params
+from cerebro.types import Json, Params, trial_id
 
 
 def clean(text: str, width: int = 200) -> str:
@@ -30,6 +32,20 @@ def show(value: Json) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return clean(str(value), 40)
+
+
+def show_trials(trials: Sequence[int]) -> str:
+    """One trial, or a stack of them: from the first to the last, or how many beside the first.
+
+    >>> show_trials([7]), show_trials(range(256)), show_trials([3, 5, 4])
+    ('t0007', 't0000..t0255', 't0003 +2')
+    """
+    first = trial_id(trials[0])
+    if len(trials) == 1:
+        return first
+    if all(here + 1 == after for here, after in pairwise(trials)):
+        return f"{first}..{trial_id(trials[-1])}"
+    return f"{first} +{len(trials) - 1}"
 
 
 def show_params(params: Params) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cerebro.track.history import Timeline
 from cerebro.track.records import RunStarted
+from cerebro.track.text import show_trials
 from cerebro.types import trial_id
 
 
@@ -26,16 +27,29 @@ def trace_events(timeline: Timeline, title: str, workers: int) -> Iterator[str]:
             {"ph": "M", "pid": 0, "tid": worker, "name": "thread_sort_index", "args": order}
         )
     t = timeline
-    columns = (t.trial, t.epoch, t.shard, t.worker, t.is_eval, t.start_s, t.end_s, t.compute_s)
+    labels = [_labels(trials) for trials in t.stacks]
+    columns = (t.stack, t.epoch, t.shard, t.worker, t.is_eval, t.start_s, t.end_s, t.compute_s)
     # Formatted by hand: all values are numbers, and there may be a million of them.
-    for trial, epoch, shard, worker, is_eval, start, end, compute in zip(*columns, strict=True):
+    for stack, epoch, shard, worker, is_eval, start, end, compute in zip(*columns, strict=True):
         phase = "eval" if is_eval else "train"
+        label, who = labels[stack]
+        if len(t.stacks[stack]) > 1:
+            label = f"{label} e{epoch} s{shard}"
         yield (
             f'{{"ph":"X","pid":0,"tid":{worker},"ts":{start * 1e6:.1f},'
-            f'"dur":{(end - start) * 1e6:.1f},"cat":"{phase}","name":"{trial_id(trial)}",'
-            f'"args":{{"trial":{trial},"epoch":{epoch},"shard":{shard},"phase":"{phase}",'
+            f'"dur":{(end - start) * 1e6:.1f},"cat":"{phase}","name":"{label}",'
+            f'"args":{{{who},"epoch":{epoch},"shard":{shard},"phase":"{phase}",'
             f'"compute_ms":{compute * 1e3:.3f}}}}}'
         )
+
+
+def _labels(trials: tuple[int, ...]) -> tuple[str, str]:
+    """Name and arguments of a slice, as far as its trials are concerned."""
+    first, others = trials[0], len(trials) - 1
+    if not others:
+        return trial_id(first), f'"trial":{first}'
+    who = f'"trial":{first},"members":{len(trials)},"trials":"{show_trials(trials)}"'
+    return f"{trial_id(first)} +{others}", who
 
 
 def write_trace(path: Path, timeline: Timeline, run: RunStarted) -> None:

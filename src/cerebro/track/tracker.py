@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cerebro.track.records import Record
 
@@ -18,6 +18,8 @@ CLOSE_TIMEOUT_S = 5.0
 #: Records of this long are handed over together: waking a thread for each costs the driver more
 #: than all that is done with it.
 PAUSE_S = 0.1
+#: After so long without a record, a tracker that holds something back is asked to write it.
+QUIET_S = 1.0
 
 
 class Tracker(Protocol):
@@ -32,6 +34,15 @@ class Tracker(Protocol):
 
     def close(self) -> None:
         """Write what is still held back. Called once, after the last record."""
+        ...
+
+
+@runtime_checkable
+class Buffering(Tracker, Protocol):
+    """A tracker that may hold back for a while what it was told."""
+
+    def flush(self) -> None:
+        """Write what is held back. Called on the tracker's thread when no records come."""
         ...
 
 
@@ -93,6 +104,7 @@ class _Channel:
 
     def __init__(self, tracker: Tracker, limit: int, problems: list[str]) -> None:
         self._tracker = tracker
+        self._buffering = tracker if isinstance(tracker, Buffering) else None
         self._limit = limit
         self._problems = problems
         self._queue: SimpleQueue[Record | list[Record] | None] = SimpleQueue()
@@ -126,7 +138,7 @@ class _Channel:
     def _work(self) -> None:
         # Not even SystemExit from a tracker may go unnoticed: it would end the thread silently.
         try:
-            while self._drain(self._queue.get()):
+            while self._drain(self._next()):
                 self._ending.wait(PAUSE_S)
         except BaseException as error:
             self._fail(error)
@@ -135,6 +147,14 @@ class _Channel:
         except BaseException as error:
             if not self._failed:
                 self._fail(error)
+
+    def _next(self) -> Record | list[Record] | None:
+        if self._buffering is not None:
+            try:
+                return self._queue.get(timeout=QUIET_S)
+            except Empty:
+                self._buffering.flush()
+        return self._queue.get()
 
     def _drain(self, entry: Record | list[Record] | None) -> bool:
         """Hand over all that is queued; whether there may be more."""

@@ -42,6 +42,11 @@ def has_own_state(task: Task) -> bool:
     return list(_state(vars(task), is_exact=True)) != list(_state(vars(fresh), is_exact=True))
 
 
+def describe_value(value: object) -> str:
+    """What a value holds, as text: equal for equal values, whatever objects they are."""
+    return "\x1f".join(_state(value, is_exact=True))
+
+
 def _digest(task: Task) -> str:
     cls = type(task)
     # A class of a script or notebook arrives by value on a worker, whose __main__ is another.

@@ -17,7 +17,16 @@ from cerebro.data import open_dataset, permutation
 from cerebro.errors import DataError, MissingDependencyError, UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
-from cerebro.train.visit import Allocate, Framework, State, VisitCall, VisitReport
+from cerebro.train.visit import (
+    Allocate,
+    Framework,
+    State,
+    Survey,
+    SurveyCall,
+    VisitCall,
+    VisitReport,
+)
+from cerebro.types import Split
 
 __all__ = [
     "FRAMEWORKS",
@@ -78,6 +87,11 @@ class VisitRunner:
         names = self.framework.metric_names(call, shard) if call.probe else ()
         after, report = self.framework.train(call, shard, state, allocate)
         return after, replace(report, data_s=report.data_s + opened_s, metric_names=names)
+
+    def survey(self, call: SurveyCall) -> Survey:
+        """Look at trials before they are put into stacks."""
+        call = replace(call, params=tuple(ParamDict(params) for params in call.params))
+        return self.framework.survey(call, self.dataset.open_shard(Split.TRAIN, 0))
 
     def close(self) -> None:
         """Give back what it changed in this process."""

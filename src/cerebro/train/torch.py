@@ -18,15 +18,26 @@ from cerebro.storage.tensors import Layout
 from cerebro.task import Batch, Task
 from cerebro.train.codec import plain_text
 from cerebro.train.seeds import derive_seed
+from cerebro.train.stack.survey import Surveyor
+from cerebro.train.stack.trainer import StackTrainer
 from cerebro.train.torch_attributes import AttributeWatch
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_buffer import PrivateCopy, copy_state
 from cerebro.train.torch_build import Builder, seed_everything
+from cerebro.train.torch_precision import amp_of, autocast, precision
 from cerebro.train.torch_state import Components
-from cerebro.train.visit import Allocate, Diverged, State, Sums, VisitCall, VisitReport
+from cerebro.train.visit import (
+    Allocate,
+    Diverged,
+    MemberReport,
+    State,
+    Sums,
+    Survey,
+    SurveyCall,
+    VisitCall,
+    VisitReport,
+)
 from cerebro.types import Json, Params
-
-_AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TorchFramework:
@@ -41,6 +52,9 @@ class TorchFramework:
         self.device = self._device.type
         self._batches = TorchBatches(self._device)
         self._builder = Builder(task, self._device)
+        self._stacks = StackTrainer(
+            task, self._device, self._builder, self._evaluate, self._batches.on_device
+        )
         self._private = PrivateCopy()
         self._watch = AttributeWatch()
         _warm_up(self._device)
@@ -50,6 +64,14 @@ class TorchFramework:
         return {"torch": str(torch.__version__)}
 
     def train(
+        self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
+    ) -> tuple[State, VisitReport]:
+        with precision(amp_of(self.task, call.params[0])):
+            if call.stack is not None:
+                return self._stacks.train(call, shard, state, allocate)
+            return self._train(call, shard, state, allocate)
+
+    def _train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
@@ -90,9 +112,9 @@ class TorchFramework:
         finished = time.perf_counter()
         report = VisitReport(
             rows=rows,
-            sums={"loss": (total, rows)},
-            losses=tuple(losses),
-            first_step=steps,
+            members=(
+                MemberReport(sums={"loss": (total, rows)}, losses=tuple(losses), first_step=steps),
+            ),
             compute_s=ended - started,
             data_s=started - ordered,
             hop_s=(ordered - began) + (finished - ended),
@@ -100,6 +122,12 @@ class TorchFramework:
         return State(buffer, meta), report
 
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
+        with precision(amp_of(self.task, call.params[0])):
+            if call.stack is not None:
+                return self._stacks.evaluate(call, shard, state, self._eval_size(call))
+            return self._evaluate(call, shard, state)
+
+    def _evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         began = time.perf_counter()
         params = call.params[0]
         parts = self._build(call.seed, call.trials[0], params, is_new=False)
@@ -109,7 +137,10 @@ class TorchFramework:
         sums = self._score(parts.model, shard, call, params)
         ended = time.perf_counter()
         return VisitReport(
-            rows=shard.rows, sums=sums, compute_s=ended - started, hop_s=started - began
+            rows=shard.rows,
+            members=(MemberReport(sums=sums),),
+            compute_s=ended - started,
+            hop_s=started - began,
         )
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
@@ -118,6 +149,10 @@ class TorchFramework:
         batch, _ = next(self._batches.in_order(shard, min(call.batch_size, shard.rows)))
         with torch.no_grad():
             return ("loss", *self._metrics(model, batch, params))
+
+    def survey(self, call: SurveyCall, shard: Shard) -> Survey:
+        surveyor = Surveyor(self.task, self._builder, self._stacks, self._device, self.train)
+        return surveyor.survey(call, shard)
 
     def load(self, params: Params, state: State) -> nn.Module:
         seed, trial = cast(int, state.meta["seed"]), cast(int, state.meta["trial"])
@@ -128,6 +163,7 @@ class TorchFramework:
         return parts.model.eval()
 
     def close(self) -> None:
+        self._stacks.close()
         torch.set_num_threads(self._threads_before)
 
     def _build(self, seed: int, trial: int, params: Params, *, is_new: bool) -> Components:
@@ -135,7 +171,7 @@ class TorchFramework:
         model = build(seed, trial, params)
         optimizer, scheduler = self._builder.optimizer(model, seed, trial, params)
         scaler = None
-        if self.device == "cuda" and _amp_of(self.task, params) == "fp16":
+        if self.device == "cuda" and amp_of(self.task, params) == "fp16":
             scaler = torch.amp.GradScaler("cuda")
         return Components(model, optimizer, scheduler, scaler)
 
@@ -147,17 +183,17 @@ class TorchFramework:
         each_batch = parts.scheduler if task.scheduler_step == "batch" else None
         augment = task.augment if task.has("augment") else None
         rng = self._generator(call) if augment else None
-        autocast = self._autocast(params)
+        inside = autocast(amp_of(task, params), self.device)
         on_cpu = self.device == "cpu"
         losses: list[Any] = []
         sizes: list[int] = []
         for batch, rows in batches:
             if augment is not None:
                 batch = augment(batch, rng, params)
-            if autocast is None:
+            if inside is None:
                 loss = task.loss(parts.model, batch, params)
             else:
-                with autocast:
+                with inside():
                     loss = task.loss(parts.model, batch, params)
             if not isinstance(loss, torch.Tensor):
                 raise UsageError(
@@ -189,8 +225,8 @@ class TorchFramework:
     def _score(self, model: nn.Module, shard: Shard, call: VisitCall, params: Params) -> Sums:
         model.eval()
         totals: dict[str, float] = {}
-        autocast = self._autocast(params) or contextlib.nullcontext()
-        with torch.no_grad(), autocast:
+        inside = autocast(amp_of(self.task, params), self.device) or contextlib.nullcontext
+        with torch.no_grad(), inside():
             for batch, rows in self._batches.in_order(shard, self._eval_size(call)):
                 values = {"loss": self.task.loss(model, batch, params)}
                 values.update(self._metrics(model, batch, params))
@@ -226,14 +262,6 @@ class TorchFramework:
                 "loss(), but gives a metric of that name: call it something else."
             )
         return named
-
-    def _autocast(self, params: Params) -> contextlib.AbstractContextManager[Any] | None:
-        amp = _amp_of(self.task, params)
-        if amp is None:
-            return None
-        if amp not in _AMP:
-            raise UsageError(f"amp must be one of {', '.join(_AMP)}, but got {amp!r}.")
-        return torch.autocast(self.device, dtype=_AMP[amp])
 
     def _generator(self, call: VisitCall) -> torch.Generator:
         generator = torch.Generator(device=self._device)
@@ -321,10 +349,6 @@ def _scalar(value: Any, name: str = "loss") -> float:
     if value.numel() != 1:
         raise TrialError(f"{name} must be one number, but has the shape {list(value.shape)}.")
     return float(value.item())
-
-
-def _amp_of(task: Task, params: Params) -> Any:
-    return params.get("amp", task.amp)
 
 
 def _clip_of(task: Task, params: Params) -> Any:

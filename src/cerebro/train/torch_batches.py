@@ -24,13 +24,12 @@ class TorchBatches:
 
     def __init__(self, device: torch.device) -> None:
         self._buffers: OrderedDict[int, Buffers] = OrderedDict()
-        self._device = None if device.type == "cpu" else DeviceBatches(device)
+        self.on_device = None if device.type == "cpu" else DeviceBatches(device)
 
     def shuffled(self, shard: Shard, call: VisitCall) -> Iterator[Rows]:
         """The batches of a training visit, in its seeded order."""
-        order = batch_order(
-            shard, call.batch_size, seed=call.seed, trial=call.trials[0], epoch=call.epoch
-        )
+        trial = 0 if call.same_order else call.trials[0]
+        order = batch_order(shard, call.batch_size, seed=call.seed, trial=trial, epoch=call.epoch)
         return self._batches(shard, call.batch_size, order)
 
     def in_order(self, shard: Shard, batch_size: int) -> Iterator[Rows]:
@@ -38,8 +37,8 @@ class TorchBatches:
         return self._batches(shard, batch_size, None)
 
     def _batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
-        if self._device is not None:
-            return self._device.batches(shard, size, order)
+        if self.on_device is not None:
+            return self.on_device.batches(shard, size, order)
         return self._fill(shard, size, order)
 
     def _fill(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:

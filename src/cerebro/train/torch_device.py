@@ -19,6 +19,7 @@ from cerebro.types import Split
 #: A batch and its number of rows.
 Rows = tuple[dict[str, Any], int]
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 
 #: Batch sizes whose buffers are kept: trials with different ones take turns on a worker.
 BATCH_SIZES = 8
@@ -26,7 +27,7 @@ BATCH_SIZES = 8
 _UNKNOWN_DEVICE_BYTES = 1 << 30
 
 
-def recall(kept: OrderedDict[int, _T], size: int, make: Callable[[], _T]) -> _T:
+def recall(kept: OrderedDict[_K, _T], size: _K, make: Callable[[], _T]) -> _T:
     """What was made for this batch size, or a new one in place of the one unused for longest."""
     if size in kept:
         kept.move_to_end(size)
@@ -61,7 +62,7 @@ class DeviceBatches:
 
     def __init__(self, device: torch.device, *, resident_bytes: int | None = None) -> None:
         self._device = device
-        self._resident = ResidentShards(device, resident_bytes)
+        self.resident = ResidentShards(device, resident_bytes)
         self._stages: OrderedDict[int, tuple[_Stage, _Stage]] = OrderedDict()
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
@@ -69,7 +70,7 @@ class DeviceBatches:
 
     def batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
         """The shard's rows in `order`, or as they lie."""
-        columns = self._resident.columns(shard)
+        columns = self.resident.columns(shard)
         if columns is None:
             return self._move(shard, size, order)
         return self._gather(shard, columns, size, order)

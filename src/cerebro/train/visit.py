@@ -11,9 +11,21 @@ from cerebro.types import Json, Params, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stacking:
+    """How the members of a stack are trained as one. Decided once, then journaled."""
+
+    #: Compile the step; else it is replayed as it was traced.
+    compiled: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        return {"compiled": self.compiled}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VisitCall:
     """One visit of one unit. `trials` and `params` run in parallel: one entry a member."""
 
+    #: The number of a trial alone; of a stack, a negative one (`cerebro.types.stack_unit`).
     unit: int
     trials: tuple[int, ...]
     params: tuple[Params, ...]
@@ -30,6 +42,10 @@ class VisitCall:
     verify: bool = True
     #: Also report which metrics an evaluation would give, before training.
     probe: bool = False
+    #: Train the members as one; None for a single trial in the plain loop.
+    stack: Stacking | None = None
+    #: Every trial sees the rows of a shard in the same order.
+    same_order: bool = False
 
     @property
     def is_training(self) -> bool:
@@ -46,15 +62,26 @@ Sums = dict[str, tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisitReport:
-    """What a worker says about a finished visit."""
+class MemberReport:
+    """What a visit made of one of its trials."""
 
-    rows: int
     sums: Sums
     #: Loss of each training step, in order.
     losses: tuple[float, ...] = ()
     #: Number of the first of these steps, counted over the trial's life.
     first_step: int = 0
+    #: Why this member of a stack is no longer worth training, though the others are.
+    diverged: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisitReport:
+    """What a worker says about a finished visit."""
+
+    #: Rows that each member has seen.
+    rows: int
+    #: One for each of the call's trials.
+    members: tuple[MemberReport, ...]
     #: In the training or evaluation loop.
     compute_s: float = 0.0
     #: Opening, checking and ordering the shard.
@@ -65,11 +92,53 @@ class VisitReport:
     metric_names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyCall:
+    """Trials to look at before they are put into stacks."""
+
+    trials: tuple[int, ...]
+    params: tuple[Params, ...]
+    batch_sizes: tuple[int, ...]
+    seed: int
+    same_order: bool = False
+    #: Measure how long a step takes for different numbers of members.
+    measure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Trials that could be trained as one: same structure, optimizer and batch size."""
+
+    trials: tuple[int, ...]
+    #: Why they cannot be stacked; None if they can.
+    obstacle: str | None = None
+    #: Of one member: bytes of its state; what a step allocates beside it, in bytes.
+    state_bytes: int = 0
+    step_bytes: int = 0
+    #: Members -> predicted seconds that a step takes for all of them; 0 members: the plain loop.
+    #: Measured ones where the call asked for it.
+    step_s: Mapping[int, float] = field(default_factory=dict)
+    #: Seconds it takes to compile the step, and step_s once it is; empty where it cannot be.
+    compile_s: float = 0.0
+    compiled_step_s: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a worker found out about the trials of a SurveyCall: each is in one group."""
+
+    groups: tuple[Group, ...]
+    #: Memory of the device that stacks may use.
+    memory_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """A trial's state: named tensors laid out in one buffer, and the rest as JSON.
+    """A trial's or a stack's state: named tensors laid out in one buffer, and the rest as JSON.
 
     The buffer holds exactly the bytes of a safetensors file, so that a checkpoint is a plain write.
+    A stack's tensors have one more axis in front, for its members; its meta is
+    `{"trials": [...], "members": [meta of each]}`, so that every member can be taken out again.
     """
 
     buffer: memoryview
@@ -90,7 +159,10 @@ class Framework(Protocol):
     Both must leave the incoming state's buffer untouched, whatever the task does: it is what a
     failed visit goes back to, it is being saved, and other workers may be reading it. Only where
     `allocate` gives that very memory has it been handed over, to be trained in. They raise
-    `Diverged` rather than return a state or metrics that are not finite.
+    `Diverged` rather than return a state or metrics that are not finite; where only some members
+    of a stack are not, their reports say so, and their part of the state is finite all the same.
+
+    A stack's incoming state may have more members than the call has trials: those are left behind.
     """
 
     #: The kind of device used, e.g. "cpu" or "cuda".
@@ -105,6 +177,10 @@ class Framework(Protocol):
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport: ...
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]: ...
+
+    def survey(self, call: SurveyCall, shard: Shard) -> Survey:
+        """Which of these trials could be trained as one, and what that would cost."""
+        ...
 
     def load(self, params: Params, state: State) -> object:
         """A model ready for use, with the state's weights."""

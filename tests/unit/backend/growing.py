@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from cerebro.task import Task
 from cerebro.testing.toy import ToyFramework, ToyTask
-from cerebro.train.visit import State, VisitReport
+from cerebro.train.visit import MemberReport, State, VisitReport
 
 
 def content(size: int) -> bytes:
@@ -32,7 +32,7 @@ class Growing:
         size = 1000 * 4**call.visits
         buffer = allocate(size)
         buffer[:] = content(size)
-        return State(buffer, {}), VisitReport(rows=1, sums={})
+        return State(buffer, {}), VisitReport(rows=1, members=(MemberReport(sums={}),))
 
     def close(self):
         pass

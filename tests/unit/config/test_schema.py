@@ -32,6 +32,8 @@ space:
   wd: {loguniform: [1e-6, 1e-2]}
   dropout: 0.1
 keep_top: 3
+stack: 4
+same_order: true
 """
 SHORT = """\
 name: digits
@@ -70,6 +72,20 @@ def changed(line: int, text: str, whole: str = FULL) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("auto", "auto"), ("probe", "probe"), ("false", False), ("7", 7)]
+)
+def test_stacks_are_asked_for_in_four_ways(text: str, value: object) -> None:
+    assert load(SHORT, f"stack={text}").stack == value
+    assert load(SHORT).stack == "auto"
+
+
+@pytest.mark.parametrize("text", ["true", "0", "-3", "yes please", "1.5", "[2]"])
+def test_and_in_no_other(text: str) -> None:
+    message = failure(SHORT, f"stack={text}")
+    assert "stack must be auto, probe, false or a number of at least 1" in message
+
+
 def test_every_key_is_read(tmp_path: Path) -> None:
     config = load(FULL)
     space = config.space
@@ -91,6 +107,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "checkpoint": "off",
         "keep_top": 3,
         "device": "cpu",
+        "stack": 4,
+        "same_order": True,
     }
     assert list(space) == ["lr", "width", "wd", "dropout"]
     assert space["lr"] == Choice([0.1, 0.01])

@@ -20,6 +20,7 @@ from cerebro.mop.messages import (
     UnitAdded,
     UnitFailed,
     UnitFinished,
+    UnitReduced,
     UnitStopped,
     VisitDone,
     VisitFailed,
@@ -46,6 +47,9 @@ class PlanMachine(RuleBasedStateMachine):
         self.has_lag = lag is not None
         self.units: dict[int, Unit] = {}
         self.closed: set[int] = set()
+        #: Trials that each unit's visits of an epoch must have.
+        self.members: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.staying: dict[int, tuple[int, ...]] = {}
         self.running: dict[int, Visit] = {}
         self.answered: list[tuple[Visit, int]] = []
         self.log: dict[int, list[tuple[int, Phase, int, int]]] = {}
@@ -61,6 +65,9 @@ class PlanMachine(RuleBasedStateMachine):
                 assert worker not in self.running
                 assert instruction.visit.unit not in self.closed
                 self.running[worker] = instruction.visit
+                where = (instruction.visit.unit, instruction.visit.epoch)
+                expected = self.members.setdefault(where, self.staying[where[0]])
+                assert instruction.trials == expected
             elif isinstance(instruction, UnitFinished | UnitFailed):
                 self.told[instruction.unit].append(instruction)
                 self.closed.add(instruction.unit)
@@ -82,7 +89,7 @@ class PlanMachine(RuleBasedStateMachine):
         unit, epoch, step, phase, _, attempt = visit
         return VisitDone(unit, epoch, step, phase, attempt, worker, seconds)
 
-    @rule(data=st.data(), epochs=st.integers(1, 3), trials=st.integers(1, 2))
+    @rule(data=st.data(), epochs=st.integers(1, 3), trials=st.integers(1, 3))
     def add_unit(self, data: st.DataObject, epochs: int, trials: int) -> None:
         number = len(self.units)
         if number >= 6:
@@ -90,7 +97,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.num_reopened += self.planner.finished and number > 0
         members = tuple(range(10 * number, 10 * number + trials))
         unit = Unit(number, members, data.draw(st.integers(0, 5)), epochs)
-        self.units[number] = unit
+        self.units[number], self.staying[number] = unit, members
         self.log[number], self.told[number] = [], []
         self.send(UnitAdded(unit))
 
@@ -137,6 +144,21 @@ class PlanMachine(RuleBasedStateMachine):
         unit = data.draw(st.sampled_from(sorted(self.units)))
         self.closed.add(unit)
         self.send(UnitStopped(unit))
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data())
+    def reduce_unit(self, data: st.DataObject) -> None:
+        unit = data.draw(st.sampled_from(sorted(self.units)))
+        staying = self.staying[unit][data.draw(st.integers(0, 1)) :]
+        if unit not in self.closed:
+            # Those that wait for a worker have the trials that the epoch began with.
+            self.members.setdefault(
+                (unit, self.planner.progress(unit)[0]), self.planner.units[unit].trials
+            )
+            self.staying[unit] = staying
+            if not staying:
+                self.closed.add(unit)
+        self.send(UnitReduced(unit, staying if unit not in self.closed or not staying else ()))
 
     @precondition(lambda self: self.units)
     @rule(data=st.data())

@@ -45,7 +45,7 @@ class Bench:
         assert self.gate.wait(30)
         return save_checkpoint(
             request.store,
-            request.trial,
+            request.unit,
             visits=request.visits,
             attempt=request.attempt,
             data=b"%d" % state.key,
@@ -56,7 +56,7 @@ class Bench:
     def put(self, number: int, *, trial: int = 0) -> Commit:
         """Visit `number` of a trial."""
         record: dict[str, Json] = {"type": "visit", "number": number}
-        commit = Commit([record], trial=trial, visits=number, state=StateRef(number, 1, {}))
+        commit = Commit([record], unit=trial, visits=number, state=StateRef(number, 1, {}))
         self.committer.put(commit)
         return commit
 
@@ -111,8 +111,8 @@ def test_records_without_a_state_are_journaled_as_they_are(make):
 
 def test_the_state_belongs_to_the_last_record(make):
     bench = make()
-    records = [{"n": 1}, {"n": 2}]
-    bench.committer.put(Commit(records, trial=0, visits=2, state=StateRef(5, 1, {})))
+    records: list[dict[str, Json]] = [{"type": "visit"}, {"type": "visit"}]
+    bench.committer.put(Commit(records, unit=0, visits=2, state=StateRef(5, 1, {})))
     first, last = bench.journaled()
     assert "checkpoint" not in first
     assert last["checkpoint"]["visits"] == 2

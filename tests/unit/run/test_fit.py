@@ -255,7 +255,7 @@ def test_every_trial_gets_its_own_batch_size(data, root):
     space = {"batch_size": [8, 36], "lr": 0.1}
     fit_toy(root, toy_spec(data, space, batch_size=None, epochs=1), trackers=[notes])
     visits = [visit for visit in notes.of(records.VisitFinished) if visit.phase == "train"]
-    steps = {(visit.trial, len(visit.losses)) for visit in visits}
+    steps = {(visit.trials[0], len(visit.members[0].losses)) for visit in visits}
     assert {visit.rows for visit in visits} == {36}
     assert steps == {(0, 5), (1, 1)}
 

@@ -8,7 +8,7 @@ from cerebro.backend.base import Done
 from cerebro.run.history import RunHistory
 from cerebro.run.reporter import Reporter
 from cerebro.track import records
-from cerebro.train.visit import VisitCall, VisitReport
+from cerebro.train.visit import MemberReport, VisitCall, VisitReport
 from cerebro.types import Mode, Split, TrialStatus
 
 CALL = VisitCall(
@@ -26,6 +26,9 @@ CALL = VisitCall(
 )
 
 
+MEMBERS = (MemberReport(sums={"loss": (1.0, 1)}),)
+
+
 @pytest.fixture
 def told():
     return []
@@ -40,23 +43,22 @@ def test_a_visit_is_told_when_it_starts(reporter, told):
     reporter.started(CALL, 1, after_save=False)
     (record,) = told
     assert record == records.VisitStarted(
-        trial=3, epoch=1, step=0, phase="train", shard=1, worker=1, time_s=record.time_s
+        trials=(3,), epoch=1, step=0, phase="train", shard=1, worker=1, time_s=record.time_s
     )
     assert 0 <= record.time_s <= reporter.now()
 
 
 def test_a_visit_is_told_with_its_means_when_it_is_done(reporter, told):
-    report = VisitReport(
-        rows=4, sums={"loss": (2.0, 4)}, losses=(0.5,), first_step=9, compute_s=0.5, hop_s=0.1
-    )
+    member = MemberReport(sums={"loss": (2.0, 4)}, losses=(0.5,), first_step=9)
+    report = VisitReport(rows=4, members=(member,), compute_s=0.5, hop_s=0.1)
     reporter.finished(Done(1, CALL, report, None), 2.0, 3.0)
     (record,) = told
-    assert (record.metrics, record.losses, record.first_step) == ({"loss": 0.5}, (0.5,), 9)
+    assert record.members == (records.MemberVisit((0.5,), 9, {"loss": 0.5}),)
     assert (record.start_s, record.end_s, record.worker) == (2.0, 3.0, 1)
 
 
 def test_the_time_of_visits_adds_up_to_the_efficiency(reporter):
-    report = VisitReport(rows=4, sums={"loss": (2.0, 4)}, compute_s=0.75)
+    report = VisitReport(rows=4, members=MEMBERS, compute_s=0.75)
     reporter.finished(Done(0, CALL, report, None), 0.0, 1.0)
     reporter.finished(Done(1, CALL, report, None), 0.0, 1.0)
     assert reporter.summary().efficiency == pytest.approx(0.75)
@@ -68,7 +70,7 @@ def test_a_worker_that_died_is_not_counted_until_another_takes_its_place(reporte
     reporter.worker(1, alive=False, cause="was killed")
     died = told[-1]
     assert (died.worker, died.alive, died.cause) == (1, False, "was killed")
-    report = VisitReport(rows=1, sums={"loss": (1.0, 1)}, compute_s=100.0)
+    report = VisitReport(rows=1, members=MEMBERS, compute_s=100.0)
     reporter.finished(Done(0, CALL, report, None), died.time_s, died.time_s + 100.0)
     assert reporter.summary().capacity_s == pytest.approx(100.0)
     reporter.worker(1, alive=True, cause=None)
@@ -76,7 +78,7 @@ def test_a_worker_that_died_is_not_counted_until_another_takes_its_place(reporte
 
 
 def test_idling_for_a_checkpoint_is_told_apart_from_waiting(reporter, told):
-    report = VisitReport(rows=1, sums={"loss": (1.0, 1)}, compute_s=1.0)
+    report = VisitReport(rows=1, members=MEMBERS, compute_s=1.0)
     reporter.started(CALL, 0, after_save=True)
     reporter.finished(Done(0, CALL, report, None), 0.0, 0.0)
     reporter.answered(0)

@@ -14,7 +14,7 @@ def state(key: int, size: int = 10) -> StateRef:
 
 def saved(trial: int, visits: int = 1) -> CheckpointRef:
     return CheckpointRef(
-        trial=trial, visits=visits, name="v000001-a0", sha256="0" * 64, bytes=10, parent=None
+        unit=trial, visits=visits, name="v000001-a0", sha256="0" * 64, bytes=10, parent=None
     )
 
 

@@ -20,7 +20,7 @@ from cerebro.testing.faults import WRITES, CountOnly, Fail, FaultyDisk, flip_bit
 
 STATE = safetensors.numpy.save({"w": np.arange(12, dtype=np.float32)})
 META = {"epoch": 1, "loss": 0.25, "scheduler": {"steps": [1, 2]}}
-REF = CheckpointRef(trial=7, visits=12, name="v000012-a0", sha256="0" * 64, bytes=9, parent=None)
+REF = CheckpointRef(unit=7, visits=12, name="v000012-a0", sha256="0" * 64, bytes=9, parent=None)
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def store(tmp_path):
     store.close()
 
 
-def save_one(store, trial=0, visits=1, attempt=0, data=STATE, meta=META, parent=None):
-    return save(store, trial, visits=visits, attempt=attempt, data=data, meta=meta, parent=parent)
+def save_one(store, unit=0, visits=1, attempt=0, data=STATE, meta=META, parent=None):
+    return save(store, unit, visits=visits, attempt=attempt, data=data, meta=meta, parent=parent)
 
 
 def test_what_was_saved_is_loaded(store):
@@ -41,8 +41,8 @@ def test_what_was_saved_is_loaded(store):
 
 def test_the_reference_holds_what_verifies_the_state(store):
     parent = "a" * 64
-    assert save_one(store, trial=7, visits=12, attempt=1, parent=parent) == CheckpointRef(
-        trial=7,
+    assert save_one(store, unit=7, visits=12, attempt=1, parent=parent) == CheckpointRef(
+        unit=7,
         visits=12,
         name="v000012-a1",
         sha256=hashlib.sha256(STATE).hexdigest(),
@@ -52,7 +52,7 @@ def test_the_reference_holds_what_verifies_the_state(store):
 
 
 def test_a_checkpoint_is_two_plain_files(store):
-    save_one(store, trial=7, visits=12)
+    save_one(store, unit=7, visits=12)
     assert store.list("trials/t0007/checkpoints") == ["v000012-a0.json", "v000012-a0.safetensors"]
 
 
@@ -211,7 +211,7 @@ def test_collect_leaves_other_files_alone(store):
 
 
 def test_collect_touches_no_other_trial(store):
-    save_one(store, trial=1)
+    save_one(store, unit=1)
     assert collect(store, 0, set()) == 0
 
 
@@ -232,7 +232,7 @@ def test_sweep_of_a_new_run_finds_nothing(store):
 @given(
     st.builds(
         CheckpointRef,
-        trial=st.integers(0),
+        unit=st.integers(),
         visits=st.integers(0),
         name=st.from_regex(r"\Av[0-9]{6,9}-a[0-9]{1,3}\Z"),
         sha256=st.from_regex(r"\A[0-9a-f]{64}\Z"),

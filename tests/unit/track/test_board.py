@@ -4,11 +4,20 @@ import math
 
 import pytest
 
-from cerebro.testing.tracker_contract import resumed_run, small_run, started
+from cerebro.testing.tracker_contract import (
+    Shape,
+    begun,
+    epoch_metrics,
+    resumed_run,
+    small_run,
+    started,
+    visit,
+)
 from cerebro.track.board import Board, TrialRow, ranked
 from cerebro.track.history import History, Timeline
 from cerebro.track.records import (
     EpochFinished,
+    RunFinished,
     TrialAdded,
     TrialFinished,
     VisitFinished,
@@ -47,6 +56,72 @@ def test_a_visit_that_failed_makes_room_for_the_next_on_its_worker() -> None:
         if isinstance(record, VisitStarted):
             board.record(record)
     assert sum(len(row.visits) for row in board.rows.values()) == 2
+
+
+def test_a_visit_of_a_stack_is_a_visit_of_each_of_its_trials() -> None:
+    board = Board()
+    board.record(started())
+    done = visit((0, 1, 2), 0, 0)
+    board.record(begun(done))
+    assert [row.visits for row in board.rows.values()] == [{0: ("train", 0)}] * 3
+    board.record(done)
+    assert not board.in_flight
+    assert not any(row.visits for row in board.rows.values())
+    assert board.visits_done == 3
+    assert board.rows[2].loss == done.members[2].metrics["loss"]
+
+
+@pytest.mark.parametrize("stack", [2, 3])
+def test_a_finished_run_of_stacks_has_done_all_its_visits(stack: int) -> None:
+    board = Board()
+    for record in small_run(shape=Shape(stack=stack)):
+        board.record(record)
+    assert board.visits_done == board.visits_total == 18
+
+
+def test_a_lost_worker_holds_no_stack() -> None:
+    board = Board()
+    board.record(begun(visit((0, 1), 0, 0)))
+    board.record(WorkerChanged(worker=0, alive=False, cause=None, time_s=1.0))
+    assert not board.in_flight
+    assert not any(row.visits for row in board.rows.values())
+
+
+def test_trials_are_counted_by_status() -> None:
+    board = Board()
+    for trial in range(5):
+        board.record(TrialAdded(trial=trial, params={}))
+    board.record(begun(visit((0, 1, 2), 0, 0)))
+    board.record(TrialFinished(trial=1, status=TrialStatus.DIVERGED, error="x"))
+    counts = {status: count for status, count in board.statuses.items() if count}
+    running, pending, diverged = TrialStatus.RUNNING, TrialStatus.PENDING, TrialStatus.DIVERGED
+    assert counts == {running: 2, pending: 2, diverged: 1}
+
+
+def test_the_ranking_follows_every_change() -> None:
+    board = Board()
+    board.record(started())
+    assert board.ranked() == []
+    for trial in (0, 1):
+        board.record(TrialAdded(trial=trial, params={}))
+    assert [row.trial for row in board.ranked()] == [0, 1]
+    metrics = epoch_metrics(1, 0)
+    board.record(EpochFinished(trial=1, epoch=0, metrics=metrics, seconds=1.0))
+    assert [row.trial for row in board.ranked()] == [1, 0]
+    board.record(TrialFinished(trial=1, status=TrialStatus.FAILED, error="x"))
+    assert [row.trial for row in board.ranked()] == [0, 1]
+
+
+def test_trials_are_not_sorted_again_for_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Board()
+    board.record(started())
+    board.record(TrialAdded(trial=0, params={}))
+    before = board.ranked()
+    monkeypatch.setattr("cerebro.track.board.ranked", None)
+    done = visit(0, 0, 0)
+    board.record(begun(done))
+    board.record(done)
+    assert board.ranked() == before
 
 
 def test_a_trial_that_ends_early_leaves_no_visits_to_do() -> None:
@@ -94,6 +169,15 @@ def test_a_full_timeline_counts_what_it_leaves_out() -> None:
         if isinstance(record, VisitFinished):
             timeline.add(record)
     assert (len(timeline), timeline.left_out) == (5, 13)
+
+
+def test_a_visit_of_a_stack_is_one_in_the_timeline_and_in_the_efficiency() -> None:
+    history = History()
+    for record in small_run(shape=Shape(stack=2)):
+        history.record(record)
+    assert isinstance(record, RunFinished)
+    assert len(history.timeline) == record.summary.visits == 12
+    assert history.timeline.stacks == [(0, 1), (2,)]
 
 
 def test_curves_have_one_value_an_epoch() -> None:

@@ -5,10 +5,17 @@ import io
 import pytest
 from rich.console import Console
 
-from cerebro.testing.tracker_contract import resumed_run, small_run, started, visit
+from cerebro.testing.tracker_contract import (
+    Shape,
+    begun,
+    resumed_run,
+    small_run,
+    started,
+    visit,
+)
 from cerebro.track.board import Board, TrialRow
 from cerebro.track.console import TableTracker, console_tracker, render_board, render_leaderboard
-from cerebro.track.plain import LineTracker, format_leaderboard
+from cerebro.track.plain import FAILURES_NAMED, LineTracker, format_leaderboard
 from cerebro.track.records import EpochFinished, TrialAdded, TrialFinished, VisitStarted
 from cerebro.types import TrialStatus
 
@@ -23,7 +30,7 @@ def board_of(trials: int, running: int) -> Board:
     for trial in range(running):
         board.record(
             VisitStarted(
-                trial=trial, epoch=1, step=0, phase="train", shard=1, worker=trial, time_s=0.0
+                trials=(trial,), epoch=1, step=0, phase="train", shard=1, worker=trial, time_s=0.0
             )
         )
     return board
@@ -38,6 +45,45 @@ def test_the_live_table_shows_trials_in_flight_first_then_the_best() -> None:
 def test_a_row_in_flight_names_epoch_shard_and_worker() -> None:
     line = render_board(board_of(1, 1)).plain.splitlines()[1]
     assert line.split() == ["t0000", "2/2", "1", "-", "0", "0", "lr=0.1"]
+
+
+def test_a_stack_in_flight_is_one_row_and_the_best_trials_follow() -> None:
+    board = board_of(1024, 0)
+    for stack in (range(256), range(256, 512)):
+        done = visit(tuple(stack), 1, 0, shape=Shape(stack=256))
+        board.record(begun(done))
+    lines = render_board(board, height=20).plain.splitlines()
+    assert lines[1].split() == ["t0000..t0255", "2/2", "1", "-", "2.55", "0", "256", "trials"]
+    assert lines[2].split()[0] == "t0256..t0511"
+    assert [line.split()[0] for line in lines[3:5]] == ["t1023", "t1022"]
+
+
+def test_the_live_table_of_many_trials_has_a_row_limit_and_counts_the_rest() -> None:
+    board = board_of(1024, 3)
+    board.record(TrialFinished(trial=9, status=TrialStatus.DIVERGED, error="loss is nan"))
+    lines = render_board(board, height=12).plain.splitlines()
+    assert len(lines) == 1 + 12 + 1
+    assert lines[-1].endswith("(1024 trials: 1023 running, 1 diverged)")
+
+
+def test_a_stack_that_waits_for_its_first_loss_is_shown_all_the_same() -> None:
+    board = Board()
+    board.record(started())
+    board.record(begun(visit((0, 2), 0, 2)))
+    line = render_board(board).plain.splitlines()[1]
+    assert line.split() == ["t0000", "+1", "1/2", "v0", "-", "-", "0", "2", "trials"]
+
+
+def test_the_table_is_drawn_once_more_when_nothing_comes() -> None:
+    out = io.StringIO()
+    tracker = TableTracker(Console(file=out, force_terminal=True, width=100))
+    tracker.record(started())
+    tracker.record(TrialAdded(trial=0, params={}))
+    assert "t0000" not in out.getvalue()
+    tracker.flush()
+    assert "t0000" in out.getvalue()
+    tracker.close()
+    tracker.flush()
 
 
 def test_a_terminal_gets_the_leaderboard_and_the_efficiency_at_the_end() -> None:
@@ -75,6 +121,32 @@ def test_epochs_that_end_close_together_share_a_line() -> None:
     assert "(+8 more)" in out.getvalue()
 
 
+def test_an_epoch_of_a_stack_is_one_line_once_all_its_trials_are_through() -> None:
+    now = 0.0
+    out = io.StringIO()
+    tracker = LineTracker(out, clock=lambda: now)
+    for record in small_run(shape=Shape(trials=4, stack=2, epochs=1)):
+        now += 0.5
+        tracker.record(record)
+    lines = [line for line in out.getvalue().splitlines() if "epoch 1/1" in line]
+    assert [line.split("  ", 3)[3] for line in lines] == [
+        "t0000..t0001 epoch 1/1  best val_accuracy 0.6  t0001 [lr=0.1] (+1 more)",
+        "t0002..t0003 epoch 1/1  best val_accuracy 0.8  t0003 [lr=0.001] (+1 more)",
+    ]
+
+
+def test_a_stack_does_not_wait_for_a_trial_that_failed() -> None:
+    out = io.StringIO()
+    now = 0.0
+    tracker = LineTracker(out, clock=lambda: now)
+    tracker.record(started())
+    tracker.record(visit((0, 1), 0, 0))
+    tracker.record(TrialFinished(trial=1, status=TrialStatus.DIVERGED, error="loss is nan"))
+    now = 3.0
+    tracker.record(EpochFinished(trial=0, epoch=0, metrics={}, seconds=1.0))
+    assert "t0000..t0001 epoch 1/2" in out.getvalue()
+
+
 def test_a_long_epoch_says_so_once_a_minute() -> None:
     now = 0.0
     out = io.StringIO()
@@ -92,6 +164,19 @@ def test_a_failed_trial_is_always_named() -> None:
     tracker.record(started())
     tracker.record(TrialFinished(trial=3, status=TrialStatus.DIVERGED, error="loss is nan"))
     assert "t0003 diverged: loss is nan" in out.getvalue()
+
+
+@pytest.mark.parametrize(("trials", "named"), [(64, 64), (65, FAILURES_NAMED)])
+def test_of_many_trials_that_fail_the_first_are_named(trials: int, named: int) -> None:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    for trial in range(trials):
+        tracker.record(TrialAdded(trial=trial, params={}))
+    for trial in range(trials):
+        tracker.record(TrialFinished(trial=trial, status=TrialStatus.FAILED, error="x"))
+    lines = out.getvalue().splitlines()
+    assert sum("failed: x" in line for line in lines) == named
+    assert len(lines) == named + (trials > named)
 
 
 def test_both_leaderboards_show_markup_as_text() -> None:

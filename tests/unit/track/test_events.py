@@ -81,7 +81,7 @@ steps = st.integers(0, events.MAX_STEP - 100)
 @settings(deadline=None, max_examples=60)
 def test_scalars_read_back_as_written(tag: str, first: int, values: list[float]) -> None:
     tag = tag.encode(errors="replace").decode()
-    data = events.scalars(tag, first, values, wall_time=1.5e9)
+    data = events.scalars(tag, first + np.arange(len(values)), values, wall_time=1.5e9)
     expected = [(tag, first + i, v) for i, v in enumerate(values)]
     assert [read_scalar(event) for event in frames(data)] == expected
 
@@ -98,12 +98,28 @@ def test_a_single_scalar_reads_back_as_float32(value: float, step: int) -> None:
 
 
 def test_no_values_give_no_bytes() -> None:
-    assert events.scalars("t", 0, (), wall_time=0.0) == b""
+    assert events.scalars("t", (), (), wall_time=0.0) == b""
 
 
 def test_a_step_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match="0 <= step"):
-        events.scalars("t", -1, [1.0], wall_time=0.0)
+        events.scalars("t", [-1], [1.0], wall_time=0.0)
+
+
+@pytest.mark.parametrize("step", [events.MAX_STEP + 1, 2**62])
+def test_a_step_too_large_is_refused(step: int) -> None:
+    with pytest.raises(ValueError, match=f"to {step}"):
+        events.scalars("t", [0, step], [1.0, 2.0], wall_time=0.0)
+
+
+def test_the_largest_step_is_taken() -> None:
+    (event,) = frames(events.scalars("t", [events.MAX_STEP], [1.0], wall_time=0.0))
+    assert read_scalar(event) == ("t", events.MAX_STEP, 1.0)
+
+
+def test_values_without_room_become_infinite() -> None:
+    data = events.scalars("t", [0, 1], [1e300, -1e300], wall_time=0.0)
+    assert [read_scalar(event)[2] for event in frames(data)] == [math.inf, -math.inf]
 
 
 def test_params_read_back_by_type() -> None:

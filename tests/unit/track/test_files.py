@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro.testing.tracker_contract import resumed_run, small_run, started
+from cerebro.testing.tracker_contract import Shape, resumed_run, small_run, started
 from cerebro.track.board import TrialRow
 from cerebro.track.files import FileTracker, leaderboard_csv
 from cerebro.track.records import EpochFinished, Record, TrialAdded, TrialFinished
@@ -106,6 +106,49 @@ def test_the_leaderboard_is_written_at_most_once_a_second(tmp_path: Path) -> Non
     assert "0.3" in (tmp_path / "leaderboard.csv").read_text()
 
 
+def many(count: int) -> list[Record]:
+    records: list[Record] = [started(shape=Shape(trials=count))]
+    records += [TrialAdded(trial=trial, params={}) for trial in range(count)]
+    return records
+
+
+@pytest.mark.parametrize(("count", "rows"), [(64, 2), (65, 1)])
+def test_progress_of_many_trials_is_held_back_for_a_second(
+    tmp_path: Path, count: int, rows: int
+) -> None:
+    now = 0.0
+    tracker = FileTracker(tmp_path, clock=lambda: now)
+    for record in [*many(count), ended(0, val_accuracy=0.1), ended(1, val_accuracy=0.2)]:
+        tracker.record(record)
+    path = tmp_path / "trials/t0000/progress.csv"
+    assert len(table(path)) == rows
+    now = 60.0
+    tracker.record(ended(2, val_accuracy=0.3))
+    assert [row["epoch"] for row in table(path)] == ["0", "1", "2"]
+
+
+def test_what_is_held_back_is_written_when_asked(tmp_path: Path) -> None:
+    tracker = FileTracker(tmp_path, clock=lambda: 0.0)
+    for record in [*many(65), ended(0, val_accuracy=0.1), ended(1, val_accuracy=0.2)]:
+        tracker.record(record)
+    tracker.flush()
+    assert len(table(tmp_path / "trials/t0000/progress.csv")) == 2
+    assert "0.2" in (tmp_path / "leaderboard.csv").read_text()
+
+
+def test_an_epoch_without_metrics_is_a_row_too(tmp_path: Path) -> None:
+    feed(tmp_path, [TrialAdded(trial=0, params={}), ended(0), ended(1), ended(2, a=1.0)])
+    rows = table(tmp_path / "trials/t0000/progress.csv")
+    assert [(row["epoch"], row["a"]) for row in rows] == [("0", ""), ("1", ""), ("2", "1.0")]
+
+
+def test_a_run_in_stacks_has_the_same_tables(tmp_path: Path) -> None:
+    feed(tmp_path / "alone", list(small_run()))
+    feed(tmp_path / "stacked", list(small_run(shape=Shape(stack=3))))
+    for name in ("leaderboard.csv", "trials/t0000/progress.csv", "trials/t0002/params.json"):
+        assert (tmp_path / "alone" / name).read_text() == (tmp_path / "stacked" / name).read_text()
+
+
 def test_a_resumed_run_ends_with_the_same_tables(tmp_path: Path) -> None:
     feed(tmp_path / "whole", list(small_run()))
     feed(tmp_path / "cut", list(small_run())[:29])
@@ -141,6 +184,25 @@ def test_the_trace_has_one_lane_a_worker_and_one_slice_a_visit(tmp_path: Path) -
     }
     assert slices[0]["ts"] == 1e6
     assert slices[0]["dur"] == pytest.approx(1e5)
+
+
+def test_a_visit_of_a_stack_is_one_slice_that_says_what_it_is(tmp_path: Path) -> None:
+    feed(tmp_path, list(small_run(shape=Shape(stack=2))))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    assert len(slices) == 12
+    assert {e["name"] for e in slices if e["args"]["trial"] == 2} == {"t0002"}
+    stacked = [e for e in slices if e["args"]["trial"] == 0]
+    assert stacked[1]["name"] == "t0000 +1 e0 s1"
+    assert stacked[1]["args"] == {
+        "trial": 0,
+        "members": 2,
+        "trials": "t0000..t0001",
+        "epoch": 0,
+        "shard": 1,
+        "phase": "train",
+        "compute_ms": 95.0,
+    }
 
 
 def test_a_worker_without_a_visit_has_a_lane_too(tmp_path: Path) -> None:

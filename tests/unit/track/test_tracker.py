@@ -123,6 +123,52 @@ def test_a_tracker_that_fails_to_close_is_reported_once() -> None:
     assert len(fan.problems) == 1
 
 
+class Holding(Listening):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed = threading.Event()
+
+    def flush(self) -> None:
+        if self.seen:
+            self.flushed.set()
+
+
+def test_a_tracker_that_holds_back_is_asked_to_write_when_no_records_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cerebro.track.tracker.QUIET_S", 0.01)
+    monkeypatch.setattr("cerebro.track.tracker.PAUSE_S", 0.0)
+    tracker = Holding()
+    fan = FanOut([tracker])
+    fan.replay([note(0)])
+    assert tracker.flushed.wait(30)
+    fan.record(note(1))
+    fan.close()
+    assert tracker.seen == [note(0), note(1)]
+    assert fan.problems == []
+
+
+def test_a_tracker_that_fails_to_flush_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Listening):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gone = threading.Event()
+
+        def flush(self) -> None:
+            raise OSError(28, "No space")
+
+        def close(self) -> None:
+            self.gone.set()
+
+    monkeypatch.setattr("cerebro.track.tracker.QUIET_S", 0.01)
+    tracker = Full()
+    fan = FanOut([tracker])
+    assert tracker.gone.wait(30)
+    fan.close()
+    assert len(fan.problems) == 1
+    assert "Full failed and was dropped" in fan.problems[0]
+
+
 def test_threads_end_with_close() -> None:
     before = set(threading.enumerate())
     fan = FanOut([Listening(), Listening()])

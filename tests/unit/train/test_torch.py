@@ -105,17 +105,25 @@ def test_params_may_turn_clipping_off(data):
 
 def test_losses_are_those_of_the_plain_loop(data):
     chain, bare = run_visits(LineTask(), data, 2), Bare(LineTask(), data).run(2)
-    assert [*chain.reports[0].losses, *chain.reports[1].losses] == [v for v, _ in bare.losses]
+    assert [*chain.reports[0].members[0].losses, *chain.reports[1].members[0].losses] == [
+        v for v, _ in bare.losses
+    ]
 
 
 def test_steps_are_counted_over_the_life_of_the_trial(data):
-    assert [report.first_step for report in run_visits(LineTask(), data, 3).reports] == [0, 3, 6]
+    assert [report.members[0].first_step for report in run_visits(LineTask(), data, 3).reports] == [
+        0,
+        3,
+        6,
+    ]
 
 
 def test_a_training_report_weighs_losses_by_rows(data):
     report = run_visits(LineTask(), data, 1).reports[0]
-    total, rows = report.sums["loss"]
-    expected = sum(loss * size for loss, size in zip(report.losses, [8, 8, 6], strict=True))
+    total, rows = report.members[0].sums["loss"]
+    expected = sum(
+        loss * size for loss, size in zip(report.members[0].losses, [8, 8, 6], strict=True)
+    )
     assert rows == report.rows == 22
     assert total == pytest.approx(expected, rel=1e-12)
 
@@ -164,7 +172,7 @@ def test_params_may_turn_mixed_precision_off(data):
 
 
 def test_an_unknown_precision_is_refused_with_the_known_ones(data):
-    with pytest.raises(UsageError, match="amp must be one of bf16, fp16, but got 'fp8'"):
+    with pytest.raises(UsageError, match="amp must be one of tf32, bf16, fp16, but got 'fp8'"):
         run_visits(LineTask(), data, 1, {"amp": "fp8"})
 
 
@@ -272,7 +280,10 @@ def test_augment_changes_training_batches_alone(data):
     task.seen.clear()
     chain.evaluate()
     assert task.seen == []
-    assert chain.reports[1].sums != run_visits(LineTask(), data, 2).reports[1].sums
+    assert (
+        chain.reports[1].members[0].sums
+        != run_visits(LineTask(), data, 2).reports[1].members[0].sums
+    )
 
 
 def test_augment_gets_a_seeded_generator(data):

@@ -29,7 +29,7 @@ def test_evaluation_weighs_metrics_by_rows_over_an_uneven_last_batch(tmp_path):
         def metrics(self, model, batch, params):
             return {"mean": batch["y"].mean(), "most": batch["y"].max().item()}
 
-    sums = run_visits(T(), data, 1).evaluate().sums
+    sums = run_visits(T(), data, 1).evaluate().members[0].sums
     y = data.open_shard("val", 0).columns["y"]
     assert sums["mean"][0] / sums["mean"][1] == pytest.approx(149.5, rel=1e-7)
     batches = [(float(y[at : at + 8].max()), len(y[at : at + 8])) for at in range(0, 300, 8)]
@@ -42,7 +42,7 @@ def test_evaluation_gives_the_loss_of_the_model_without_dropout(data):
     x, y = (torch.from_numpy(shard.columns[name].copy()) for name in ("x", "y"))
     with torch.no_grad():
         expected = ((chain.model(x) - y) ** 2).mean().item()
-    total, rows = chain.evaluate().sums["loss"]
+    total, rows = chain.evaluate().members[0].sums["loss"]
     assert total / rows == pytest.approx(expected, rel=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_evaluating_twice_gives_the_same(data):
             return {"random": torch.rand(1)}
 
     chain = run_visits(T(), data, 1)
-    assert chain.evaluate().sums == chain.evaluate().sums
+    assert chain.evaluate().members[0].sums == chain.evaluate().members[0].sums
 
 
 def test_metric_names_are_the_loss_and_what_metrics_gives(data):
@@ -136,7 +136,7 @@ def test_an_evaluation_that_writes_to_the_model_leaves_the_state_as_it_was(data,
 
 def test_an_evaluation_that_writes_to_the_model_does_not_disturb_the_next(data):
     chain = run_visits(Clamping(), data, 2)
-    assert chain.evaluate().sums == chain.evaluate().sums
+    assert chain.evaluate().members[0].sums == chain.evaluate().members[0].sums
 
 
 def test_evaluations_of_a_small_and_a_large_state_take_turns(data):
@@ -148,11 +148,11 @@ def test_evaluations_of_a_small_and_a_large_state_take_turns(data):
     chains = []
     for width in (3, 2000, 5):
         chain = Chain(T(), data, {"width": width}).run(1)
-        expected = chain.evaluate().sums
+        expected = chain.evaluate().members[0].sums
         chain.framework = framework
         chains.append((chain, expected))
     for chain, expected in chains * 2:
-        assert chain.evaluate().sums == expected
+        assert chain.evaluate().members[0].sums == expected
 
 
 def test_an_evaluation_works_at_page_aligned_memory_wherever_the_state_lies(data):
@@ -196,9 +196,9 @@ def test_a_task_may_set_the_size_of_evaluation_batches(data):
             return {}
 
     chain = run_visits(T(), data, 1)
-    total, rows = chain.evaluate().sums["loss"]
+    total, rows = chain.evaluate().members[0].sums["loss"]
     assert sizes == [6, 5]
-    expected, _ = run_visits(LineTask(), data, 1).evaluate().sums["loss"]
+    expected, _ = run_visits(LineTask(), data, 1).evaluate().members[0].sums["loss"]
     assert total / rows == pytest.approx(expected / rows, rel=1e-6)
 
 
@@ -235,7 +235,7 @@ def test_names_of_metrics_arrive_as_plain_text(data, name):
             return {name: np.float64(0.5)}
 
     chain = run_visits(T(), data, 1)
-    sums = chain.evaluate().sums
+    sums = chain.evaluate().members[0].sums
     told = chain.framework.metric_names(make_call(), data.open_shard("train", 0))
     assert sums["error"] == (5.5, 11)
     assert {type(found) for found in (*sums, *told)} == {str}

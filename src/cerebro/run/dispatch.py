@@ -1,0 +1,69 @@
+"""Turns the plan's starts into calls on workers."""
+
+from __future__ import annotations
+
+from cerebro import mop
+from cerebro.backend.base import Backend, Source
+from cerebro.run.reporter import Reporter
+from cerebro.run.spec import RunSpec
+from cerebro.run.states import States
+from cerebro.run.unit import LiveUnit
+from cerebro.run.verifier import Verifier
+from cerebro.train.visit import VisitCall
+from cerebro.types import Split
+
+
+class Dispatcher:
+    """Hands visits to workers, and knows what each of them has."""
+
+    def __init__(
+        self, spec: RunSpec, backend: Backend, states: States, reporter: Reporter, *, probe: bool
+    ) -> None:
+        self._spec = spec
+        self._backend = backend
+        self._states = states
+        self._reporter = reporter
+        self._in_flight: dict[int, tuple[Source, float]] = {}
+        self.verifier: Verifier | None = None
+        #: The next training visit tells which metrics there are.
+        self.is_probing = probe
+
+    def __len__(self) -> int:
+        """Visits in flight."""
+        return len(self._in_flight)
+
+    def start(self, start: mop.Start, live: LiveUnit, *, after_save: bool) -> None:
+        """Hand a visit to its worker."""
+        spec, visit = self._spec, start.visit
+        params = tuple([live.params[trial] for trial in start.trials])
+        is_training = visit.phase is mop.Phase.TRAIN
+        split = Split.TRAIN if is_training else Split.VAL
+        call = VisitCall(
+            unit=visit.unit,
+            trials=start.trials,
+            params=params,
+            seed=spec.seed,
+            epoch=visit.epoch,
+            step=visit.step,
+            steps=spec.train_shards,
+            split=split,
+            shard=visit.shard,
+            verify=not (self.verifier and self.verifier.has_checked(split, visit.shard)),
+            attempt=visit.attempt,
+            batch_size=spec.batch_size_of(params[0]),
+            probe=is_training and self.is_probing,
+            stack=live.stacking,
+            same_order=spec.same_order,
+        )
+        worker, unit = start.workers[0], visit.unit
+        source = self._states.source(unit)
+        consume = is_training and self._states.hand_over(unit)
+        held = None if consume else source
+        self._states.hold(held)
+        self._in_flight[worker] = (held, self._reporter.now())
+        self._backend.submit(worker, call, source, consume=consume)
+        self._reporter.started(call, worker, after_save=after_save)
+
+    def take(self, worker: int) -> tuple[Source, float]:
+        """A worker is through: the state its visit read, to be dropped, and when it started."""
+        return self._in_flight.pop(worker)

@@ -1,0 +1,90 @@
+"""Asks a worker about new trials, and puts them into stacks before they begin."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cerebro.data import open_dataset
+from cerebro.run.history import TrialHistory
+from cerebro.run.recovery import OpenRun
+from cerebro.run.spec import RunSpec
+from cerebro.run.stacks import Composition, compose
+from cerebro.run.unit import Record
+from cerebro.train.visit import Survey, SurveyCall
+from cerebro.types import Split
+
+logger = logging.getLogger("cerebro.run")
+
+#: Surveys that may fail before trials go on alone.
+_ATTEMPTS = 2
+
+
+class Surveyor:
+    """Knows which trials were asked about; the journal says which are placed."""
+
+    def __init__(self, spec: RunSpec, run: OpenRun, workers: int) -> None:
+        self._spec = spec
+        self._run = run
+        self._workers = workers
+        self._failures = 0
+
+    def due(self) -> list[TrialHistory]:
+        """Trials of which it is not decided yet how they are trained."""
+        if self._spec.stack is False:
+            return []
+        return [
+            trial
+            for trial in self._run.history.trials.values()
+            # Those that have begun without stacks go on without.
+            if not (trial.is_placed or trial.visits or trial.status.is_final)
+        ]
+
+    def call(self, trials: Sequence[TrialHistory]) -> SurveyCall:
+        """What to ask a worker."""
+        spec = self._spec
+        return SurveyCall(
+            trials=tuple(trial.number for trial in trials),
+            params=tuple(trial.params for trial in trials),
+            batch_sizes=tuple(spec.batch_size_of(trial.params) for trial in trials),
+            seed=spec.seed,
+            same_order=spec.same_order,
+            measure=spec.stack == "probe",
+        )
+
+    def place(self, call: SurveyCall, survey: Survey) -> Record:
+        """Decide and tell; gives what is to be journaled before these trials begin."""
+        rows = sum(shard.rows for shard in open_dataset(self._spec.data).shards(Split.TRAIN))
+        steps = {
+            trial: self._spec.epochs * -(-rows // size)
+            for trial, size in zip(call.trials, call.batch_sizes, strict=True)
+        }
+        composition = compose(survey, self._spec.stack, workers=self._workers, steps=steps)
+        for obstacle, count in composition.obstacles().items():
+            told = f"{count} trials are" if count > 1 else "1 trial is"
+            logger.warning("%s not stacked: %s", told, obstacle)
+        if composition.stacks:
+            logger.info("%s", composition.describe())
+        return self._record(composition)
+
+    def fail(self, call: SurveyCall, message: str, *, is_final: bool = False) -> Record | None:
+        """A survey failed; what is to be journaled if its trials go on alone, not asked again.
+
+        With `is_final` it would fail again, and so will the trials, for the same reason.
+        """
+        self._failures += 1
+        if not is_final and self._failures < _ATTEMPTS:
+            return None
+        if not is_final:
+            logger.warning("trials are not stacked: looking at them failed: %s", message)
+        record = self._record(Composition(setting=self._spec.stack, groups=()))
+        return {**record, "trials": list(call.trials)}
+
+    def _record(self, composition: Composition) -> Record:
+        run, document = self._run, self._run.document
+        if document is not None and not document.stacks:
+            run.rewrite(replace(document, stacks=composition.to_json()))
+        trials = run.history.trials.values()
+        alone = sum(trial.is_placed and trial.stack is None for trial in trials)
+        return composition.record(alone + len(run.history.stacks), self._spec.train_shards)

@@ -1,0 +1,174 @@
+"""What the driver knows of a unit beyond what is durable, and the records it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cerebro.backend.base import Done, Failure, FailureKind
+from cerebro.train.visit import Stacking, Sums
+from cerebro.types import Json, Metrics, Params, TrialStatus, stack_unit
+
+Record = dict[str, Json]
+
+
+@dataclass(slots=True)
+class LiveUnit:
+    """A trial, or a stack of trials, that the driver is working on."""
+
+    id: int
+    #: By trial, in the order of a stack's members.
+    params: dict[int, Params]
+    #: How they are trained as one; None for a trial alone.
+    stacking: Stacking | None = None
+    #: Trials that have not ended.
+    alive: dict[int, None] = field(default_factory=dict)
+    #: Sums of training visits, by visit and trial.
+    train: dict[int, dict[int, Sums]] = field(default_factory=dict)
+    #: Sums of evaluations, by (epoch, validation shard) and trial.
+    evals: dict[tuple[int, int], dict[int, Sums]] = field(default_factory=dict)
+    #: Trials for which the epoch to evaluate is recorded already.
+    recorded: frozenset[int] = frozenset()
+    #: Records of visits, and of trials that ended in them, that wait for the epoch's checkpoint.
+    waiting: list[Record] = field(default_factory=list)
+    #: A checkpoint of it is being written.
+    is_saving: bool = False
+    #: Commits of it that are not durable yet.
+    commits: int = 0
+    #: A visit that is done before the one before it is durable, and when.
+    held: tuple[Done, float] | None = None
+    #: In training and evaluation loops, this epoch; the share of one trial.
+    seconds: float = 0.0
+    #: What went wrong last.
+    failure: Failure | None = None
+    #: Why its trials shall go on alone.
+    given_up: str | None = None
+
+    @property
+    def is_stack(self) -> bool:
+        return self.stacking is not None
+
+    @property
+    def num_waiting(self) -> int:
+        """Visits that wait for their epoch's checkpoint."""
+        return sum(record["type"] == "visit" for record in self.waiting)
+
+    def add(self, event: Done) -> dict[int, str]:
+        """Take a visit's sums; gives the trials that have diverged in it, and how."""
+        call, report = event.call, event.report
+        sums: dict[int, Sums] = {}
+        diverged: dict[int, str] = {}
+        for trial, member in zip(call.trials, report.members, strict=True):
+            if trial not in self.alive:
+                continue
+            if member.diverged is None:
+                sums[trial] = member.sums
+            else:
+                diverged[trial] = member.diverged
+        if call.is_training:
+            self.train[call.visits - 1] = sums
+        else:
+            self.evals[call.epoch, call.step] = sums
+        self.seconds += report.compute_s / len(call.trials)
+        return diverged
+
+    def lose(self, message: str) -> None:
+        """Its worker is gone."""
+        self.failure = Failure(
+            kind=FailureKind.ERROR,
+            message=message,
+            traceback="",
+            signature=message,
+            error="WorkerLost",
+        )
+
+    def visit_record(
+        self, event: Done, started: float, ended: float, diverged: dict[int, str]
+    ) -> Record:
+        """The journal record of a training visit."""
+        call, report = event.call, event.report
+        sums = self.train[call.visits - 1]
+        record: Record = {
+            "type": "visit",
+            **({"stack": stack_unit(self.id)} if self.is_stack else {"trial": self.id}),
+            "epoch": call.epoch,
+            "step": call.step,
+            "shard": call.shard,
+            "attempt": call.attempt,
+            "worker": event.worker,
+            "start_s": round(started, 6),
+            "end_s": round(ended, 6),
+            "rows": report.rows,
+        }
+        if not self.is_stack:
+            return {**record, "sums": _to_json(sums.get(self.id, {}))}
+        record["trials"] = list(call.trials)
+        record["members"] = [_to_json(sums.get(trial, {})) for trial in call.trials]
+        if diverged:
+            record["diverged"] = {str(trial): why for trial, why in diverged.items()}
+        return record
+
+    def epoch_records(self, epoch: int, train_shards: int, val_shards: int) -> list[Record]:
+        """The journal records of an epoch whose visits are all done, one for each trial."""
+        first = epoch * train_shards
+        train = [self.train.pop(first + step) for step in range(train_shards)]
+        evals = [self.evals.pop((epoch, shard)) for shard in range(val_shards)]
+        seconds, self.seconds = self.seconds, 0.0
+        skipped, self.recorded = self.recorded, frozenset()
+        return [
+            {
+                "type": "epoch",
+                "trial": trial,
+                "epoch": epoch,
+                "metrics": {
+                    **_means("train", (sums[trial] for sums in train)),
+                    **_means("val", (sums[trial] for sums in evals)),
+                },
+                "seconds": round(seconds, 6),
+            }
+            for trial in self.alive
+            if trial not in skipped
+        ]
+
+    def end(self, status: TrialStatus, reason: str | None) -> list[Record]:
+        """All trials that are left end like this: their journal records."""
+        failure = None if status is TrialStatus.FINISHED else self.failure
+        error = reason
+        if failure is not None:
+            error = failure.message
+            if status is TrialStatus.FAILED and reason is not None:
+                error = f"{failure.message} ({reason})"
+        traceback = None if failure is None else failure.traceback
+        ended, self.alive = self.alive, {}
+        return [_end_record(trial, status, error, traceback) for trial in ended]
+
+    def leave(self, status: TrialStatus, reasons: dict[int, str]) -> list[Record]:
+        """These trials end, the others go on: their journal records."""
+        self.alive = {trial: None for trial in self.alive if trial not in reasons}
+        return [_end_record(trial, status, why, None) for trial, why in reasons.items()]
+
+
+def _end_record(
+    trial: int, status: TrialStatus, error: str | None, traceback: str | None
+) -> Record:
+    return {
+        "type": "trial_end",
+        "trial": trial,
+        "status": str(status),
+        "error": error,
+        "traceback": traceback,
+    }
+
+
+def _to_json(sums: Sums) -> Json:
+    return {name: list(pair) for name, pair in sums.items()}
+
+
+def _means(prefix: str, parts: Iterable[Sums]) -> Metrics:
+    """Row-weighted means over shards, added up in shard order."""
+    totals: dict[str, tuple[float, int]] = {}
+    for sums in parts:
+        for name, (total, rows) in sums.items():
+            before = totals.get(name, (0.0, 0))
+            totals[name] = (before[0] + total, before[1] + rows)
+    return {f"{prefix}_{name}": total / rows for name, (total, rows) in totals.items()}

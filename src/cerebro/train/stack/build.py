@@ -1,0 +1,136 @@
+"""Traced steps of a task, made once for each structure, size and batch, and kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cerebro.task import Task
+from cerebro.train.stack.members import Members
+from cerebro.train.stack.structure import numeric
+from cerebro.train.stack.trace import (
+    CannotTrace,
+    Example,
+    Traced,
+    trace_evaluation,
+    trace_training,
+)
+from cerebro.train.torch_precision import amp_of, autocast
+
+#: Steps kept; the one unused for longest goes.
+_STEPS = 64
+
+
+class Tracer:
+    """Traces a task's steps, and remembers them."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._task = task
+        self._device = device
+        self._steps: OrderedDict[Hashable, Traced] = OrderedDict()
+        #: By structure: the params that are given to the loss as tensors, and all that it reads.
+        self._numbers: dict[Hashable, tuple[str, ...]] = {}
+        self._reads: dict[Hashable, frozenset[str]] = {}
+
+    def training(
+        self,
+        members: Members,
+        tensors: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
+        *,
+        is_shared: bool,
+    ) -> Traced:
+        """A step on such a batch that gives losses and gradients."""
+        return self._recall(trace_training, members, tensors, batch, is_shared)
+
+    def evaluation(
+        self, members: Members, tensors: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+    ) -> Traced:
+        """A step on a batch for all members that gives loss and metrics."""
+        return self._recall(trace_evaluation, members, tensors, batch, True)
+
+    def _recall(
+        self,
+        trace: Any,
+        members: Members,
+        tensors: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
+        is_shared: bool,
+    ) -> Traced:
+        shapes = tuple((name, t.dtype, tuple(t.shape)) for name, t in batch.items())
+        rest = len(members), shapes, is_shared
+        key = trace, self.key_of(members), *rest
+        if key in self._steps:
+            self._steps.move_to_end(key)
+            return self._steps[key]
+        if len(self._steps) >= _STEPS:
+            self._steps.popitem(last=False)
+        made = self._make(trace, members, tensors, batch, is_shared)
+        known = self._reads.get(members.key, frozenset())
+        self._reads[members.key] = known | made.reads
+        self._steps[trace, self.key_of(members), *rest] = made
+        return made
+
+    def key_of(self, members: Members) -> Hashable:
+        """Equal for stacks that can share steps, as far as is known before the first is traced."""
+        names = self._numbers.get(members.key, ())
+        fixed = sorted(self._reads.get(members.key, frozenset()) - set(names))
+        params = members.params[0]
+        return members.key, names, tuple((name, repr(params.get(name))) for name in fixed)
+
+    def _make(
+        self,
+        trace: Any,
+        members: Members,
+        tensors: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
+        is_shared: bool,
+    ) -> Traced:
+        """Give the loss as many params as tensors as it can take."""
+        kinds = numeric(members.params)
+        floats = tuple(name for name, kind in kinds.items() if kind is float)
+        choices = dict.fromkeys([self._numbers.get(members.key, tuple(kinds)), floats, ()])
+        amp = amp_of(self._task, members.params[0])
+        inside = autocast(amp, self._device.type, is_cached=False) or contextlib.nullcontext
+        trained = {name: tensors[f"model.{name}"] for name in members.trained}
+        rest = [name for name in members.model_names if name not in trained]
+        others = {name: tensors[f"model.{name}"] for name in rest}
+        failure: CannotTrace | None = None
+        for names in choices:
+            example = Example(
+                trained=trained,
+                others=others,
+                batch=batch,
+                numbers=members.vectors(names, self._device),
+                is_shared=is_shared,
+                params={k: v for k, v in members.params[0].items() if k not in names},
+            )
+            try:
+                made: Traced = trace(self._task, members.model, example, inside)
+            except CannotTrace as error:
+                failure = failure or error
+                continue
+            _require_equal(members, made.reads - set(names))
+            self._numbers[members.key] = names
+            return made
+        raise failure or CannotTrace("nothing was tried")
+
+
+class MixedParams(CannotTrace):
+    """The loss reads params that differ, and cannot take them as tensors."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(f"loss() needs {', '.join(sorted(names))} as plain numbers")
+        self.names = names
+
+
+def _require_equal(members: Members, names: frozenset[str]) -> None:
+    first = members.params[0]
+    mixed = [n for n in names if any(params.get(n) != first.get(n) for params in members.params)]
+    if mixed:
+        raise MixedParams(frozenset(mixed))

@@ -1,0 +1,217 @@
+"""A stack's visit on a CUDA device: captured steps on fixed memory, fed from resident shards."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cerebro.data import Shard
+from cerebro.train.stack.batches import HostBatches
+from cerebro.train.stack.build import Tracer
+from cerebro.train.stack.download import Downloads
+from cerebro.train.stack.feed import fits
+from cerebro.train.stack.live import LiveStates
+from cerebro.train.stack.machine import Machine
+from cerebro.train.stack.members import Members
+from cerebro.train.stack.orders import OrdersAhead
+from cerebro.train.stack.state import Outcome, Start, Tensors, lay_out, make_buffer, sound
+from cerebro.train.torch_device import DeviceBatches, recall
+from cerebro.train.visit import Allocate, VisitCall
+
+#: A captured step is made for so many members at least as there are: few sizes are captured.
+_WIDTHS = tuple(sorted({size for power in range(12) for size in (2**power, 3 << power)}))
+#: Kept; the one unused for longest goes.
+_MACHINES = 8
+
+
+def width_of(members: int) -> int:
+    """How many members a step is captured for: as many, or a few more that idle.
+
+    >>> width_of(250), width_of(190), width_of(3)
+    (256, 192, 3)
+    """
+    return next((width for width in _WIDTHS if width >= members), members)
+
+
+class CudaLoop:
+    """Trains and scores stacks on one device, where their states stay between visits."""
+
+    def __init__(self, tracer: Tracer, device: torch.device, batches: DeviceBatches) -> None:
+        self._tracer = tracer
+        self._device = device
+        self._resident = batches.resident
+        self._machines: OrderedDict[Hashable, Machine] = OrderedDict()
+        self._host: OrderedDict[Hashable, HostBatches] = OrderedDict()
+        self._live = LiveStates(device)
+        self._orders = OrdersAhead()
+        self._downloads = Downloads()
+
+    def close(self) -> None:
+        """End its threads."""
+        self._orders.close()
+        self._downloads.close()
+
+    def train(
+        self,
+        call: VisitCall,
+        shard: Shard,
+        members: Members,
+        start: Start,
+        allocate: Allocate,
+        clip: list[float] | None,
+        seeds: list[int],
+    ) -> Outcome:
+        """One training visit."""
+        began = time.perf_counter()
+        size, rows, count = call.batch_size, shard.rows, len(members)
+        full, rest = divmod(rows, size)
+        steps = full + bool(rest)
+        rates = members.rates(steps)
+        parts = [(at, n) for at, n in ((0, full), (full * size, bool(rest))) if n]
+
+        columns = self._resident.columns(shard) if fits(shard) else None
+
+        def ready(machine: Machine, at: int) -> tuple[Tensors, Callable[[], None]]:
+            shared = call.same_order
+            feed = None if columns is None else machine.feed(shard, size, is_shared=shared)
+            width = min(size, rows - at)
+            return machine.training(members, shard, width, feed, is_shared=shared)
+
+        def capture(machine: Machine) -> None:
+            for at, _ in parts:
+                ready(machine, at)
+
+        machine = self._machine(
+            call, members, steps, capture, has_rates=rates is not None, has_clip=bool(clip)
+        )
+        orders = self._orders.take(call, shard)
+        if columns is not None:
+            feed = machine.feed(shard, size, is_shared=call.same_order)
+            feed.load(columns, self._index(orders, machine.width))
+        ordered = time.perf_counter()
+        machine.load(self._live.take(call, start) or start.tensors())
+        machine.set_numbers(members, clip, rates, seeds)
+        # Ready before the clock starts: to capture a step is no part of its work.
+        capture(machine)
+        torch.cuda.synchronize(self._device)
+        started = time.perf_counter()
+        for at, number in parts:
+            batch, replay = ready(machine, at)
+            if columns is None:
+                width = min(size, rows - at)
+                some = [order[at : at + number * width] for order in orders.numpy()]
+                self._move(shard, some, width, batch, replay)
+            else:
+                for _ in range(number):
+                    replay()
+        self._orders.foretell(call, shard)
+        losses = machine.losses[:steps, :count].cpu()
+        ended = time.perf_counter()
+        found = machine.state(count)
+        layout = lay_out(members.shapes(), count)
+        buffer, _ = make_buffer(layout, allocate)
+        self._downloads.fetch(found, layout, buffer)
+        self._live.keep(call, start.steps + steps, found)
+        return Outcome(
+            buffer=buffer,
+            losses=losses,
+            sizes=[size] * full + [rest] * bool(rest),
+            sound=sound(found).cpu(),
+            compute_s=ended - started,
+            data_s=ordered - began,
+        )
+
+    def _index(self, orders: Tensor, width: int) -> Tensor:
+        """The members' orders on the device; those that are missing see what the first sees."""
+        index = orders.to(self._device)
+        if 1 < len(orders) < width:
+            index = torch.cat([index, index[:1].expand(width - len(orders), -1)])
+        return index
+
+    def _move(
+        self,
+        shard: Shard,
+        orders: list[Any],
+        size: int,
+        batch: Tensors,
+        replay: Callable[[], None],
+    ) -> None:
+        """The shard does not fit on the device: batches are gathered on the host."""
+        key = size, len(orders)
+        host = recall(self._host, key, lambda: HostBatches(shard, size, len(orders)))
+        for found, _ in host.fill(shard, orders):
+            for name, tensor in found.items():
+                target = batch[name]
+                # Of a batch for all members there is one.
+                is_shared = target.dim() < tensor.dim()
+                (target[None] if is_shared else target[: len(tensor)]).copy_(tensor)
+            replay()
+
+    def evaluate(
+        self, call: VisitCall, shard: Shard, size: int, members: Members, start: Start
+    ) -> dict[str, Tensor]:
+        """Sums over rows by name, one for each member."""
+        columns: Mapping[str, Tensor] = self._resident.columns(shard) or {
+            name: torch.from_numpy(np.array(array)) for name, array in shard.columns.items()
+        }
+
+        def ready(machine: Machine, rows: int) -> tuple[Tensors, Callable[[], None]]:
+            def make() -> Tensors:
+                return {n: c[:rows].to(self._device, copy=True) for n, c in columns.items()}
+
+            return machine.evaluation(members, ("eval", rows), make, rows)
+
+        first = min(size, shard.rows)
+        machine = self._machine(call, members, 1, lambda machine: ready(machine, first))
+        machine.load(self._live.take(call, start) or start.tensors())
+        machine.begin_evaluation()
+        for at in range(0, shard.rows, size):
+            batch, replay = ready(machine, min(size, shard.rows - at))
+            for name, column in columns.items():
+                batch[name].copy_(column[at : at + size])
+            replay()
+        return {name: total[: len(members)].cpu() for name, total in machine.totals().items()}
+
+    def _machine(
+        self,
+        call: VisitCall,
+        members: Members,
+        steps: int,
+        prepare: Callable[[Machine], object],
+        *,
+        has_rates: bool = False,
+        has_clip: bool = False,
+    ) -> Machine:
+        width = width_of(len(members))
+        most = 1 << max(10, (steps - 1).bit_length())
+        is_compiled = bool(call.stack and call.stack.compiled)
+        settings = width, most, has_rates, has_clip, is_compiled
+
+        def key() -> Hashable:
+            return self._tracer.key_of(members), settings
+
+        if key() in self._machines:
+            self._machines.move_to_end(key())
+            return self._machines[key()]
+        machine = Machine(
+            self._tracer,
+            members,
+            self._device,
+            width=width,
+            steps=most,
+            has_rates=has_rates,
+            has_clip=has_clip,
+            is_compiled=is_compiled,
+        )
+        prepare(machine)
+        # What it is known by may only be known now.
+        self._machines[key()] = machine
+        while len(self._machines) > _MACHINES:
+            self._machines.popitem(last=False)
+        return machine

@@ -1,0 +1,109 @@
+"""A stack's visit on the CPU: operations of a traced step, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cerebro.data import Shard
+from cerebro.train.stack.batches import HostBatches, orders_of
+from cerebro.train.stack.build import Tracer
+from cerebro.train.stack.fused import update_on_host
+from cerebro.train.stack.members import Members
+from cerebro.train.stack.ops import MASKS
+from cerebro.train.stack.program import Program, Slots
+from cerebro.train.stack.state import Outcome, Start, sound
+from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_device import recall
+from cerebro.train.visit import Allocate, VisitCall
+
+_CPU = torch.device("cpu")
+
+
+class HostLoop:
+    """Trains and scores stacks where their state lies."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._batches: OrderedDict[Any, HostBatches] = OrderedDict()
+        self._plain = TorchBatches(_CPU)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def train(
+        self,
+        call: VisitCall,
+        shard: Shard,
+        members: Members,
+        start: Start,
+        allocate: Allocate,
+        clip: list[float] | None,
+        seeds: list[int],
+    ) -> Outcome:
+        """One training visit."""
+        buffer, tensors = start.bind(allocate)
+        rates = members.rates(-(-shard.rows // call.batch_size))
+        slots = Slots(tensors, [], [], [_vectors(group) for group in members.numbers()])
+        if clip is not None:
+            slots.clip = torch.tensor(clip)
+        MASKS.seed(seeds)
+        losses, sizes = [], []
+        program: Program | None = None
+        began = time.perf_counter()
+        batches = self._in_order(call, shard, members)
+        started = time.perf_counter()
+        for step, (batch, rows) in enumerate(batches):
+            if program is None or rows < call.batch_size:
+                program = self._program(call, members, batch, slots)
+            if rates is not None:
+                for group, row in zip(slots.groups, rates[step], strict=True):
+                    group["lr"] = torch.tensor(row)
+            losses.append(program.step(slots, list(batch.values())))
+            sizes.append(rows)
+        return Outcome(
+            buffer=buffer,
+            losses=torch.stack(losses),
+            sizes=sizes,
+            sound=sound(tensors),
+            compute_s=time.perf_counter() - started,
+            data_s=started - began,
+        )
+
+    def _in_order(self, call: VisitCall, shard: Shard, members: Members) -> Any:
+        if call.same_order:
+            return self._plain.shuffled(shard, call)
+        size, count = call.batch_size, len(members)
+        key = size, count
+        batches = recall(self._batches, key, lambda: HostBatches(shard, size, count))
+        return batches.fill(shard, orders_of(shard, call))
+
+    def _program(
+        self, call: VisitCall, members: Members, batch: dict[str, Tensor], slots: Slots
+    ) -> Program:
+        traced = self._tracer.training(members, slots.tensors, batch, is_shared=call.same_order)
+        slots.take(members, traced, _CPU)
+        return Program(traced, members.rule, members.features, members.trained, update_on_host)
+
+    def evaluate(
+        self, call: VisitCall, shard: Shard, size: int, members: Members, start: Start
+    ) -> dict[str, Tensor]:
+        """Sums over rows by name, one for each member."""
+        tensors = start.tensors()
+        totals: dict[str, Tensor] = {}
+        slots = Slots(tensors, [], [], [])
+        for batch, rows in self._plain.in_order(shard, size):
+            traced = self._tracer.evaluation(members, tensors, batch)
+            slots.take(members, traced, _CPU)
+            values = traced.module(*slots.model, *batch.values(), *slots.numbers)
+            for name, value in zip(traced.values, values, strict=True):
+                totals[name] = totals.get(name, 0.0) + value.double() * rows
+        return totals
+
+
+def _vectors(group: dict[str, list[float]]) -> dict[str, Tensor]:
+    return {name: torch.tensor(values) for name, values in group.items()}

@@ -1,0 +1,263 @@
+"""Looks at trials before a run: which could be trained as one, why not, and what it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import psutil
+import torch
+
+from cerebro.data import Shard
+from cerebro.storage.stacked import take_member
+from cerebro.storage.tensors import Layout
+from cerebro.task import ParamDict, Task
+from cerebro.train.stack.batches import tensor_columns
+from cerebro.train.stack.build import MixedParams
+from cerebro.train.stack.cost import count, predict, predict_compiled, rates_of
+from cerebro.train.stack.structure import obstacle, optimizer_structure, structure_of
+from cerebro.train.stack.trace import CannotTrace, ReadParams
+from cerebro.train.stack.trainer import StackTrainer
+from cerebro.train.torch_buffer import allocate_pages, view_of
+from cerebro.train.torch_build import Builder
+from cerebro.train.visit import (
+    Diverged,
+    Group,
+    Stacking,
+    State,
+    Survey,
+    SurveyCall,
+    VisitCall,
+    VisitReport,
+)
+from cerebro.types import Params, Split
+
+#: Steps, and how far a stack may be off a plain loop after them, relative to the largest change.
+_CHECKED_STEPS = 2
+_TOLERANCE = {None: 1e-3, "tf32": 2e-2, "bf16": 1e-1}
+#: Numbers of members to measure, and steps for each.
+_MEASURED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_MEASURED_STEPS = 8
+
+Train = Callable[..., tuple[State, VisitReport]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    number: int
+    params: Params
+    batch_size: int
+    obstacle: str
+
+
+class Surveyor:
+    """Groups trials for one worker.
+
+    Args:
+        plain: Trains a visit of a single trial.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        builder: Builder,
+        trainer: StackTrainer,
+        device: torch.device,
+        plain: Train,
+    ) -> None:
+        self._task = task
+        self._builder = builder
+        self._trainer = trainer
+        self._device = device
+        self._plain = plain
+        self._structures: dict[Hashable, tuple[Any, Hashable]] = {}
+
+    def survey(self, call: SurveyCall, shard: Shard) -> Survey:
+        """The groups of these trials."""
+        groups: dict[Hashable, list[_Trial]] = {}
+        for number, params, size in zip(call.trials, call.params, call.batch_sizes, strict=True):
+            key, why_not = self._key(call.seed, number, ParamDict(params))
+            trial = _Trial(number, ParamDict(params), min(size, shard.rows), why_not)
+            groups.setdefault((key, trial.batch_size, bool(why_not)), []).append(trial)
+        columns = "" if tensor_columns(shard) else "a column of the data is not a tensor"
+        found: list[Group] = []
+        for trials in groups.values():
+            why_not = trials[0].obstacle or columns
+            if why_not:
+                found.append(Group(trials=_numbers(trials), obstacle=why_not))
+            else:
+                found += self._try(call, shard, trials)
+        return Survey(groups=tuple(found), memory_bytes=self._memory())
+
+    def _key(self, seed: int, trial: int, params: Params) -> tuple[Hashable, str]:
+        """What trials of one group have in common, and what is in the way of any group."""
+        task = self._task
+        try:
+            model, structure = self._structure(seed, trial, params)
+            optimizer, scheduler = self._builder.optimizer(model, seed, trial, params)
+        except Exception:
+            # Its own visit will tell what is wrong.
+            return trial, "it cannot be built"
+        why_not = obstacle(task, params, model, optimizer, scheduler)
+        key = optimizer_structure(model, optimizer, scheduler), params.get("amp", task.amp)
+        return (structure, key), why_not
+
+    def _structure(self, seed: int, trial: int, params: Params) -> tuple[Any, Hashable]:
+        """A model of the trial's structure; built once for all that agree in what model() reads."""
+        for key, known in self._structures.items():
+            if all(params.get(name, _ABSENT) == value for name, value in key):  # type: ignore[attr-defined]
+                return known
+        reads: set[str] = set()
+        model = self._builder.skeleton(seed, trial, ReadParams(params, reads))
+        key = tuple((name, params.get(name, _ABSENT)) for name in sorted(reads))
+        found = model, structure_of(model)
+        if all(_is_hashable(value) for _, value in key):
+            self._structures[key] = found
+        return found
+
+    def _try(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> Iterator[Group]:
+        """Train a few steps both ways: stacked, and one trial after the other."""
+        two = trials[:2] if len(trials) > 1 else trials * 2
+        size = trials[0].batch_size
+        few = _rows(shard, min(shard.rows, _CHECKED_STEPS * size))
+        try:
+            # All of them at once tells whether the loss reads what differs among them.
+            self._trainer.trace(_visit(call, trials), few)
+            worst = self._disagreement(call, few, [two[0], replace(two[1])])
+        except MixedParams as error:
+            parts: dict[Hashable, list[_Trial]] = {}
+            for trial in trials:
+                values = tuple(repr(trial.params.get(name)) for name in sorted(error.names))
+                parts.setdefault(values, []).append(trial)
+            for part in parts.values():
+                yield from self._try(call, shard, part)
+            return
+        except CannotTrace as error:
+            yield Group(trials=_numbers(trials), obstacle=str(error))
+            return
+        amp = two[0].params.get("amp", self._task.amp)
+        if worst > _TOLERANCE.get(amp, 1e-3):  # type: ignore[arg-type]
+            why_not = f"stacked and plain training differ by {worst:.0e} after two steps"
+            yield Group(trials=_numbers(trials), obstacle=why_not)
+            return
+        yield self._price(call, shard, trials)
+
+    def _disagreement(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> float:
+        """The largest difference between both ways, relative to what training has changed."""
+        stacked, _ = self._trainer.train(_visit(call, trials), shard, None, allocate_pages)
+        if self._device.type == "cuda" and self._trainer.is_random:
+            # Masks are drawn in another way there; the CPU's tests compare them.
+            return 0.0
+        worst = 0.0
+        for trial in trials:
+            visit = replace(_visit(call, [trial]), stack=None)
+            try:
+                plain, _ = self._plain(visit, shard, None, allocate_pages)
+            except Diverged:
+                continue
+            data, _ = take_member(stacked.buffer, stacked.meta, trial.number)
+            worst = max(worst, _difference(plain.buffer, memoryview(data)))
+        return worst
+
+    def _price(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> Group:
+        visit = _visit(call, trials[:2])
+        members, traced = self._trainer.trace(visit, shard)
+        shapes = members.shapes()
+        sizes = {n: dtype.itemsize * _product(shape) for n, (dtype, shape) in shapes.items()}
+        trained = sum(sizes[f"model.{name}"] for name in members.trained)
+        work = count(traced.module, len(visit.trials), sum(sizes.values()), trained)
+        rates = rates_of(self._device.type, trials[0].params.get("amp", self._task.amp))
+        compile_s, compiled = predict_compiled(work, rates)
+        step_s = predict(work, rates)
+        if call.measure:
+            step_s = self._measure(call, shard, trials)
+            compile_s, compiled = 0.0, {}
+        return Group(
+            trials=_numbers(trials),
+            state_bytes=work.state_bytes,
+            step_bytes=work.step_bytes,
+            step_s=step_s,
+            compile_s=compile_s,
+            compiled_step_s=compiled,
+        )
+
+    def _measure(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> dict[int, float]:
+        """Seconds of a step for different numbers of members, from one visit each to warm up."""
+        size = trials[0].batch_size
+        few = _rows(shard, min(shard.rows, _MEASURED_STEPS * size))
+        steps = -(-few.rows // size)
+        plain = replace(_visit(call, trials[:1]), stack=None)
+        found = {0: self._time(partial(self._plain, plain, few, None, allocate_pages), steps)}
+        for number in (n for n in _MEASURED if n <= len(trials)):
+            train = partial(self._trainer.train, _visit(call, trials[:number]))
+            found[number] = self._time(partial(train, few, None, allocate_pages), steps)
+        return found
+
+    def _time(self, train: Callable[[], tuple[State, VisitReport]], steps: int) -> float:
+        train()
+        return min(train()[1].compute_s for _ in range(3)) / steps
+
+    def _memory(self) -> int:
+        if self._device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self._device)[0])
+        return int(psutil.virtual_memory().total)
+
+
+_ABSENT = object()
+
+
+def _visit(call: SurveyCall, trials: Sequence[_Trial]) -> VisitCall:
+    return VisitCall(
+        unit=-1,
+        trials=_numbers(trials),
+        params=tuple(trial.params for trial in trials),
+        seed=call.seed,
+        epoch=0,
+        step=0,
+        steps=2,
+        split=Split.TRAIN,
+        shard=0,
+        attempt=0,
+        batch_size=trials[0].batch_size,
+        stack=Stacking(),
+        same_order=call.same_order,
+    )
+
+
+def _rows(shard: Shard, rows: int) -> Shard:
+    """The first rows of a shard."""
+    columns = {name: column[:rows] for name, column in (tensor_columns(shard) or {}).items()}
+    return replace(shard, rows=rows, columns=columns)
+
+
+def _numbers(trials: Sequence[_Trial]) -> tuple[int, ...]:
+    return tuple(trial.number for trial in trials)
+
+
+def _difference(plain: memoryview, stacked: memoryview) -> float:
+    """The largest difference of a model's tensor, relative to the tensor's size."""
+    first, second = Layout.parse(plain), Layout.parse(stacked)
+    worst = 0.0
+    for entry in first.entries:
+        if entry.name.startswith("model.") and entry.nbytes:
+            a = view_of(first, plain, entry).double()
+            b = view_of(second, stacked, second[entry.name]).double()
+            worst = max(worst, float((a - b).norm() / (a.norm() + 1e-3)))
+    return worst
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for side in shape:
+        total *= side
+    return total
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

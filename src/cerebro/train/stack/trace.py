@@ -1,0 +1,245 @@
+"""The user's model and loss, written down once as operations on whole stacks.
+
+`torch.func` gives the loss and its gradients for all members at once; tracing that leaves a plain
+list of operations, which runs without the cost of the transforms, can be captured as a CUDA graph
+and compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from cerebro.task import ParamDict, Task
+from cerebro.train.stack.ops import StackOps
+from cerebro.train.stack.rewrite import is_zeros, simplify
+from cerebro.types import Params
+
+Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+class CannotTrace(Exception):
+    """The task does something that cannot be done for a whole stack at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One of everything that a step takes, with the stack's members on the first axis.
+
+    Tensors of `batch` have that axis too, unless the members share their batches.
+    """
+
+    trained: Mapping[str, Tensor]
+    others: Mapping[str, Tensor]
+    batch: Mapping[str, Tensor]
+    numbers: Mapping[str, Tensor]
+    is_shared: bool
+    #: Params that are not numbers of their own, the same for all members.
+    params: Params
+
+    def flat(self) -> list[Tensor]:
+        """All tensors, in the order in which a traced step takes them."""
+        parts = (self.trained, self.others, self.batch, self.numbers)
+        return [tensor for part in parts for tensor in part.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Takes the tensors of an Example in order; gives values of one number a member."""
+
+    module: GraphModule
+    #: Names of what comes out: "loss" and metrics.
+    values: tuple[str, ...]
+    #: Parameters whose gradients follow, in order; others do not bear on the loss.
+    grads: tuple[str, ...] = ()
+    #: Params that were read, and those of them that the step takes as tensors, in order.
+    reads: frozenset[str] = frozenset()
+    numbers: tuple[str, ...] = ()
+
+
+def trace_training(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
+    """The loss of every member, and its gradients."""
+    names = list(example.trained)
+    reads: set[str] = set()
+
+    def loss(trained: list[Tensor], rest: list[Tensor]) -> Tensor:
+        given = dict(zip(names, trained, strict=True))
+        value = _call(task.loss, model, example, given, rest, autocast, reads)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise CannotTrace("its loss is not a tensor with one number")
+        return value.reshape(()).float()
+
+    def member(trained: list[Tensor], rest: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        return torch.func.grad_and_value(loss)(trained, rest)
+
+    def step(*flat: Tensor) -> list[Tensor]:
+        trained, rest = list(flat[: len(names)]), list(flat[len(names) :])
+        grads, value = _over_members(member, example)(trained, rest)
+        return [value, *grads]
+
+    model.train()
+    module = _trace(step, example)
+    output = next(iter(reversed(module.graph.nodes)))
+    used = [
+        name for name, node in zip(names, output.args[0][1:], strict=True) if not is_zeros(node)
+    ]
+    kept = [node for node in output.args[0][1:] if not is_zeros(node)]
+    output.args = ([output.args[0][0], *kept],)
+    simplify(module)
+    numbers = tuple(example.numbers)
+    return Traced(module, ("loss",), tuple(used), frozenset(reads), numbers)
+
+
+def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
+    """The loss and the metrics of every member."""
+    names = list(example.trained)
+    found: list[str] = []
+    reads: set[str] = set()
+
+    def values(model: nn.Module, batch: dict[str, Any], params: Params) -> list[Tensor]:
+        scores: dict[str, Any] = {"loss": task.loss(model, batch, params)}
+        scores.update(task.metrics(model, batch, params))
+        found[:] = [str(name) for name in scores]
+        numbers = [torch.as_tensor(value, dtype=torch.float32) for value in scores.values()]
+        if any(number.numel() != 1 for number in numbers):
+            raise CannotTrace("a metric is not one number")
+        return [number.reshape(()) for number in numbers]
+
+    def scored(trained: list[Tensor], rest: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        given = dict(zip(names, trained, strict=True))
+        scores = _call(values, model, example, given, rest, autocast, reads)
+        return scores[0], [score.detach() for score in scores]
+
+    def member(trained: list[Tensor], rest: list[Tensor]) -> list[Tensor]:
+        # Some operations are known for stacks only where they are differentiated: nobody uses the
+        # gradients, so that they are left out again.
+        _, (_, scores) = torch.func.grad_and_value(scored, has_aux=True)(trained, rest)
+        return cast("list[Tensor]", scores)
+
+    def step(*flat: Tensor) -> list[Tensor]:
+        trained, rest = list(flat[: len(names)]), list(flat[len(names) :])
+        return cast("list[Tensor]", _over_members(member, example)(trained, rest))
+
+    model.eval()
+    module = _trace(step, example)
+    simplify(module)
+    return Traced(module, tuple(found), (), frozenset(reads), tuple(example.numbers))
+
+
+def _over_members(member: Callable[..., Any], example: Example) -> Callable[..., Any]:
+    shared = None if example.is_shared else 0
+    rest = [0] * len(example.others) + [shared] * len(example.batch) + [0] * len(example.numbers)
+
+    def with_own_ops(trained: list[Tensor], rest: list[Tensor]) -> Any:
+        with StackOps(lambda: trained[0].detach()):
+            return member(trained, rest)
+
+    return torch.func.vmap(with_own_ops, in_dims=(0, rest), randomness="different")
+
+
+def _trace(step: Callable[..., Any], example: Example) -> GraphModule:
+    try:
+        with _decomposed(), warnings.catch_warnings():
+            # Such an operation would be done for one member after the other.
+            warnings.filterwarnings("error", ".*implemented the batching rule for")
+            return make_fx(step, tracing_mode="fake")(*example.flat())
+    except CannotTrace:
+        raise
+    except UserWarning as warning:
+        name = re.search(r"batching rule for ([\w:]+)", str(warning))
+        raise CannotTrace(f"{name[1] if name else warning} has no stacked version") from warning
+    except Exception as error:
+        text = str(error).strip().split("\n")[0]
+        raise CannotTrace(f"{type(error).__name__}: {text:.200}") from error
+
+
+@contextlib.contextmanager
+def _decomposed() -> Iterator[None]:
+    """Attention and recurrent layers as the operations they are made of."""
+    libraries: tuple[Any, ...] = torch.backends.mkldnn, torch.backends.cudnn
+    before = [library.enabled for library in libraries]
+    try:
+        for library in libraries:
+            library.enabled = False
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        for library, was_enabled in zip(libraries, before, strict=True):
+            library.enabled = was_enabled
+
+
+class _Loss(nn.Module):
+    """Gives `function` the model with the tensors that this module was called with."""
+
+    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model = model
+        self._function = function
+
+    def forward(self, batch: dict[str, Any], params: Params) -> Any:
+        return self._function(self.model, batch, params)
+
+
+def _call(
+    function: Callable[..., Any],
+    model: nn.Module,
+    example: Example,
+    trained: Mapping[str, Tensor],
+    rest: Sequence[Tensor],
+    autocast: Autocast,
+    reads: set[str],
+) -> Any:
+    taken = iter(rest)
+    tensors = {f"model.{name}": tensor for name, tensor in trained.items()}
+    tensors |= {f"model.{name}": next(taken) for name in example.others}
+    batch = {name: next(taken) for name in example.batch}
+    numbers = {name: next(taken) for name in example.numbers}
+    params = ReadParams({**example.params, **numbers}, reads)
+    with autocast():
+        return torch.func.functional_call(_Loss(model, function), tensors, (batch, params))
+
+
+class ReadParams(ParamDict):
+    """Params that remember which of them were asked for."""
+
+    def __init__(self, params: Mapping[str, Any], reads: set[str]) -> None:
+        super().__init__(params)
+        self._reads = reads
+
+    def __getitem__(self, key: str) -> Any:
+        self._reads.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._reads.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._reads.add(str(key))
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._reads.update(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._reads.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        self._reads.update(super().keys())
+        return super().items()
+
+    def values(self) -> Any:
+        self._reads.update(super().keys())
+        return super().values()

@@ -1,0 +1,93 @@
+"""R1, R2 with stacks: killed at any operation on the disk, a run resumes exactly."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import pytest
+
+from cerebro.run.spec import Checkpointing
+from cerebro.storage import LocalStore
+from cerebro.storage.journal import read
+from cerebro.testing.faults import KillAfter, KillBefore, Tear
+from cerebro.testing.history import check
+from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill, run_until_killed
+from tests.experiments import fit_toy, make_toy_data, outcome, toy_spec
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+LRS = [0.5, 0.05, 0.2]
+
+
+def failing(kind, **where):
+    return {"lr": [0.5, 0.05], "fail": [None, {"kind": kind, **where}]}
+
+
+#: Name -> space, changes of the spec, settings, a record that it must have.
+CASES = {
+    "two": ({"lr": LRS}, {"stack": 2}, {}, "stacks"),
+    "diverges": (failing("nan_loss", epoch=1), {"epochs": 3}, {}, "trial_end"),
+    "diverges-at-the-end": (failing("nan_metric", epoch=0), {}, {}, "trial_end"),
+    "all-diverge": (
+        {"lr": LRS, "fail": [{"kind": "nan_state", "epoch": 1, "step": 1}]},
+        {"epochs": 3},
+        {},
+        "trial_end",
+    ),
+    "dissolved": (failing("raise", epoch=1, step=1), {}, {}, "dissolved"),
+    "keep-top": ({"lr": LRS}, {}, {"keep_top": 1}, "taken"),
+    "by-epoch": (
+        failing("nan_loss", epoch=1),
+        {"epochs": 3, "checkpoint": Checkpointing.EPOCH},
+        {},
+        "trial_end",
+    ),
+    "dissolved-by-epoch": (
+        failing("raise_stacked", epoch=1, step=1),
+        {"checkpoint": Checkpointing.EPOCH},
+        {},
+        "dissolved",
+    ),
+    "dissolved-unsaved": (
+        failing("raise", epoch=0, step=1),
+        {"checkpoint": Checkpointing.OFF},
+        {},
+        "dissolved",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_with_stacks_killed_at_any_operation_resumes_exactly(folder, case):
+    space, changes, settings, kind = CASES[case]
+    make_toy_data(folder / "data")
+    spec = toy_spec(folder / "data", space, **{"stack": 100, **changes})
+    assert assert_exact_after_every_kill(folder, spec, Tear, **settings) > 30
+    assert kind in {record["type"] for record in read(LocalStore(folder / "whole")).records}
+
+
+@pytest.mark.parametrize("kill", [KillBefore, KillAfter])
+def test_however_it_was_killed(folder, kill):
+    make_toy_data(folder / "data")
+    spec = toy_spec(folder / "data", failing("nan_loss", epoch=1), epochs=3, stack=100)
+    assert assert_exact_after_every_kill(folder, spec, kill) > 60
+
+
+def test_one_that_takes_members_out_of_old_checkpoints_does_so_again(folder):
+    """Best epochs of many members are spread over the run; every seventh operation is hit."""
+    make_toy_data(folder / "data", shards=1)
+    space = {"lr": [0.02, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0], "noise": [0.0, 0.5]}
+    spec = toy_spec(folder / "data", space, epochs=14, stack=100)
+    fit_toy(folder / "whole", spec)
+    expected = outcome(folder / "whole")
+    assert "taken" in {record["type"] for record in read(LocalStore(folder / "whole")).records}
+    for n in itertools.count(3, 7):
+        if run_until_killed(folder / "run", spec, KillBefore(n)) is not None:
+            break
+        check(folder / "run", is_settled=False)
+        fit_toy(folder / "run", spec)
+        check(folder / "run")
+        assert outcome(folder / "run") == expected, f"another result after {n}"
+        shutil.rmtree(folder / "run")
+    assert n > 200

@@ -1,0 +1,94 @@
+"""Stacks on a CUDA device: captured steps give what the plain loop gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cerebro.train.torch import TorchFramework
+from cerebro.train.visit import Stacking
+from cerebro.types import Split
+from tests import zoo
+
+pytestmark = pytest.mark.gpu
+
+MEMBERS = 3
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Any:
+    """Full float32 in matrix products and convolutions."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def both(task: zoo.Zoo, shape: Any, **given: Any) -> tuple[zoo.Trained, zoo.Trained]:
+    params = zoo.make_params(MEMBERS)
+    plain = zoo.train_plain(TorchFramework(task, device="cuda"), shape, params)
+    stacked = zoo.train_stacked(TorchFramework(task, device="cuda"), shape, params, **given)
+    return plain, stacked
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.ARCHITECTURES if name != "dropout"])
+def test_members_get_the_weights_they_would_get_alone(name: str) -> None:
+    make, shape = zoo.ARCHITECTURES[name]
+    plain, stacked = both(zoo.Zoo(make), shape)
+    for member in range(MEMBERS):
+        assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < TOLERANCE
+        for first, second in zip(plain.reports[member], stacked.reports[member], strict=True):
+            assert second.losses == pytest.approx(first.losses, rel=TOLERANCE, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn_group_norm"])
+def test_compiled_steps_agree_too(name: str) -> None:
+    make, shape = zoo.ARCHITECTURES[name]
+    plain, stacked = both(zoo.Zoo(make), shape, stack=Stacking(compiled=True))
+    for member in range(MEMBERS):
+        assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < TOLERANCE
+
+
+def test_adam_schedules_by_batch_and_clipping() -> None:
+    def optimizer(model: Any, params: Any) -> Any:
+        made = torch.optim.AdamW(model.parameters(), lr=params["lr"] / 5, weight_decay=0.1)
+        return made, torch.optim.lr_scheduler.CosineAnnealingLR(made, 60)
+
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    task = zoo.Zoo(make, optimizer, scheduler_step="batch", clip_grad_norm=0.5)
+    plain, stacked = both(task, shape)
+    for member in range(MEMBERS):
+        assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < TOLERANCE
+        assert stacked.metas[member]["scheduler"] == plain.metas[member]["scheduler"]
+
+
+def test_dropout_is_the_same_on_every_run_and_learns_as_well() -> None:
+    make, shape = zoo.ARCHITECTURES["dropout"]
+    plain, stacked = both(zoo.Zoo(make), shape)
+    _, again = both(zoo.Zoo(make), shape)
+    for member in range(MEMBERS):
+        for name, tensor in stacked.tensors[member].items():
+            assert torch.equal(tensor, again.tensors[member][name])
+        last, expected = stacked.reports[member][-1], plain.reports[member][-1]
+        mean, other = sum(last.losses) / len(last.losses), sum(expected.losses) / len(last.losses)
+        assert mean == pytest.approx(other, rel=0.25)
+
+
+def test_evaluations_agree() -> None:
+    make, shape = zoo.ARCHITECTURES["cnn_batch_norm"]
+    task, params = zoo.Zoo(make), zoo.make_params(MEMBERS)
+    plain, stacked = both(task, shape)
+    framework = TorchFramework(task, device="cuda")
+    shard = zoo.make_shard(shape, number=5)
+    trials = tuple(range(MEMBERS))
+    call = zoo.visit(trials, params, 0, split=Split.VAL, stack=Stacking())
+    report = framework.evaluate(call, shard, stacked.states[0])
+    for trial in trials:
+        alone = zoo.visit((trial,), [params[trial]], 0, split=Split.VAL)
+        expected = framework.evaluate(alone, shard, plain.states[trial]).members[0].sums
+        for metric, (total, rows) in expected.items():
+            found = report.members[trial].sums[metric]
+            assert found[1] == rows and found[0] == pytest.approx(total, rel=1e-3, abs=1e-2)

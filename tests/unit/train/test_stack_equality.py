@@ -1,0 +1,171 @@
+"""A stack trains its members as the plain loop would: over a zoo of architectures and rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cerebro.storage.stacked import take_member
+from cerebro.train.torch import TorchFramework
+from cerebro.train.visit import Stacking, State, VisitCall
+from cerebro.types import Split
+from tests import zoo
+
+MEMBERS = 3
+TOLERANCE = 1e-4
+
+
+def both(task: zoo.Zoo, shape: Any, **given: Any) -> tuple[zoo.Trained, zoo.Trained]:
+    params = zoo.make_params(MEMBERS)
+    plain = zoo.train_plain(TorchFramework(task, device="cpu"), shape, params, **given)
+    stacked = zoo.train_stacked(TorchFramework(task, device="cpu"), shape, params, **given)
+    return plain, stacked
+
+
+def assert_alike(plain: zoo.Trained, stacked: zoo.Trained) -> None:
+    for member in range(MEMBERS):
+        assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < TOLERANCE
+        for first, second in zip(plain.reports[member], stacked.reports[member], strict=True):
+            assert second.diverged is None
+            assert second.first_step == first.first_step
+            assert second.losses == pytest.approx(first.losses, rel=TOLERANCE, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", zoo.ARCHITECTURES)
+def test_members_get_the_weights_they_would_get_alone(name: str) -> None:
+    make, shape = zoo.ARCHITECTURES[name]
+    assert_alike(*both(zoo.Zoo(make), shape))
+
+
+def _with(scheduler: Any) -> Any:
+    def make(model: nn.Module, params: Any) -> Any:
+        optimizer = zoo.sgd(model, params)
+        return optimizer, scheduler(optimizer)
+
+    return make
+
+
+def _groups(model: nn.Module, params: Any) -> Any:
+    return torch.optim.AdamW(
+        [
+            {"params": [model[0].weight], "lr": params["lr"] / 10, "weight_decay": 0.1},
+            {"params": [model[2].weight, model[2].bias], "lr": params["lr"] / 100},
+        ]
+    )
+
+
+_OPTIM = torch.optim
+OPTIMIZERS = {
+    "sgd": lambda m, p: _OPTIM.SGD(m.parameters(), lr=p["lr"]),
+    "momentum_of_some": lambda m, p: _OPTIM.SGD(m.parameters(), lr=0.1, momentum=0.5 * p["size"]),
+    "nesterov": lambda m, p: _OPTIM.SGD(m.parameters(), lr=p["lr"], momentum=0.9, nesterov=True),
+    "maximize": lambda m, p: _OPTIM.SGD(m.parameters(), lr=p["lr"] / 50, maximize=True),
+    "adam": lambda m, p: _OPTIM.Adam(m.parameters(), lr=p["lr"] / 5, betas=(p["momentum"], 0.95)),
+    "adam_decay": lambda m, p: _OPTIM.Adam(m.parameters(), lr=0.01, weight_decay=p["decay"]),
+    "adamw": lambda m, p: _OPTIM.AdamW(m.parameters(), lr=p["lr"] / 5, weight_decay=p["decay"]),
+    "rmsprop": lambda m, p: _OPTIM.RMSprop(m.parameters(), lr=p["lr"] / 10),
+    "rmsprop_all": lambda m, p: _OPTIM.RMSprop(
+        m.parameters(), lr=p["lr"] / 20, momentum=p["momentum"], centered=True, weight_decay=0.01
+    ),
+    "adagrad": lambda m, p: _OPTIM.Adagrad(
+        m.parameters(), lr=p["lr"], lr_decay=0.1, initial_accumulator_value=0.1
+    ),
+    "some_parameters": _groups,
+    "step_lr": _with(lambda o: _OPTIM.lr_scheduler.StepLR(o, 1, 0.5)),
+    "plateau": _with(lambda o: _OPTIM.lr_scheduler.ReduceLROnPlateau(o, patience=0)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_and_schedulers_keep_what_pytorchs_keep(name: str) -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(zoo.Zoo(make, OPTIMIZERS[name]), shape)
+    assert_alike(plain, stacked)
+    for member in range(MEMBERS):
+        for slot, value in plain.tensors[member].items():
+            torch.testing.assert_close(
+                stacked.tensors[member][slot], value, rtol=1e-3, atol=1e-5, msg=slot
+            )
+        assert stacked.metas[member].keys() == plain.metas[member].keys()
+        assert stacked.metas[member]["groups"] == plain.metas[member]["groups"]
+
+
+def test_schedules_by_batch_and_clipping() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    optimizer = _with(lambda o: _OPTIM.lr_scheduler.CosineAnnealingLR(o, 60))
+    task = zoo.Zoo(make, optimizer, scheduler_step="batch", clip_grad_norm=0.5)
+    plain, stacked = both(task, shape)
+    assert_alike(plain, stacked)
+    assert stacked.metas[1]["scheduler"] == plain.metas[1]["scheduler"]
+
+
+def test_one_order_for_all() -> None:
+    make, shape = zoo.ARCHITECTURES["dropout"]
+    assert_alike(*both(zoo.Zoo(make), shape, same_order=True))
+
+
+def test_bf16_stays_close() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(zoo.Zoo(make, amp="bf16"), shape)
+    for member in range(MEMBERS):
+        assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < 2e-2
+
+
+@pytest.mark.parametrize("name", ["mlp", "batch_norm", "dropout", "cnn_group_norm", "lstm"])
+def test_evaluations_agree(name: str) -> None:
+    make, shape = zoo.ARCHITECTURES[name]
+    task, params = zoo.Zoo(make), zoo.make_params(MEMBERS)
+    plain, stacked = both(task, shape)
+    framework = TorchFramework(task, device="cpu")
+    shard = zoo.make_shard(shape, number=5)
+    trials = tuple(range(MEMBERS))
+    call = zoo.visit(trials, params, 0, split=Split.VAL, stack=Stacking())
+    report = framework.evaluate(call, shard, stacked.states[0])
+    for trial in trials:
+        alone = _alone(call, trial, params[trial])
+        expected = framework.evaluate(alone, shard, plain.states[trial]).members[0].sums
+        found = report.members[trial].sums
+        assert found.keys() == expected.keys() == {"loss", "accuracy"}
+        for metric, (total, rows) in expected.items():
+            assert found[metric][1] == rows
+            assert found[metric][0] == pytest.approx(total, rel=TOLERANCE, abs=1e-3)
+
+
+class Itemized(zoo.Zoo):
+    """Metrics as people write them, and one that only a number can go into."""
+
+    def metrics(self, model, batch, params):
+        right = (model(batch["x"]).argmax(1) == batch["y"]).sum().item()
+        return {"accuracy": right / len(batch["y"]), "squared": right * right}
+
+
+class Floats(zoo.Zoo):
+    def metrics(self, model, batch, params):
+        return {"accuracy": float((model(batch["x"]).argmax(1) == batch["y"]).float().mean())}
+
+
+@pytest.mark.parametrize("kind", [Itemized, Floats])
+def test_metrics_that_are_plain_numbers(kind: type[zoo.Zoo], caplog: Any) -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    task, params = kind(make), zoo.make_params(MEMBERS)
+    stacked = zoo.train_stacked(TorchFramework(task, device="cpu"), shape, params)
+    framework = TorchFramework(task, device="cpu")
+    trials, shard = tuple(range(MEMBERS)), zoo.make_shard(shape, number=5)
+    call = zoo.visit(trials, params, 0, split=Split.VAL, stack=Stacking())
+    report = framework.evaluate(call, shard, stacked.states[0])
+    framework.evaluate(call, shard, stacked.states[0])
+    for trial in trials:
+        data, meta = take_member(stacked.states[0].buffer, stacked.states[0].meta, trial)
+        alone = _alone(call, trial, params[trial])
+        expected = framework.evaluate(alone, shard, State(memoryview(data), meta)).members[0]
+        for name, pair in expected.sums.items():
+            assert report.members[trial].sums[name] == pytest.approx(pair, rel=TOLERANCE)
+    told = [record.message for record in caplog.records if "one by one" in record.message]
+    assert len(told) == (kind is Floats)
+
+
+def _alone(call: VisitCall, trial: int, params: Any) -> VisitCall:
+    return zoo.visit((trial,), [params], 0, split=call.split)

@@ -1,0 +1,192 @@
+"""Which trials are put together, and why others are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from cerebro import Task
+from cerebro.data.columns import TextColumn
+from cerebro.task import ParamDict
+from cerebro.train.torch import TorchFramework
+from cerebro.train.visit import Group, Survey, SurveyCall
+from tests import zoo
+
+
+class Mlp(Task):
+    def model(self, params):
+        width = params.get("width", 8)
+        return nn.Sequential(
+            nn.Linear(16, width), nn.Dropout(params.get("p", 0.0)), nn.Linear(width, zoo.CLASSES)
+        )
+
+    def optimizer(self, model, params):
+        kind = getattr(torch.optim, params.get("optimizer", "SGD"))
+        return kind(model.parameters(), lr=params.get("lr", 0.1))
+
+    def loss(self, model, batch, params):
+        return functional.cross_entropy(model(batch["x"]), batch["y"])
+
+
+def survey(task: Task, params: list[dict[str, Any]], **given: Any) -> Survey:
+    sizes = given.pop("batch_sizes", (zoo.BATCH,) * len(params))
+    shard = given.pop("shard", zoo.make_shard(zoo.FLAT))
+    call = SurveyCall(
+        trials=tuple(range(10, 10 + len(params))),
+        params=tuple(ParamDict(own) for own in params),
+        batch_sizes=sizes,
+        seed=0,
+        **given,
+    )
+    return TorchFramework(task, device="cpu").survey(call, shard)
+
+
+def groups(found: Survey) -> list[tuple[int, ...]]:
+    return sorted(group.trials for group in found.groups)
+
+
+def only(found: Survey) -> Group:
+    assert len(found.groups) == 1
+    return found.groups[0]
+
+
+def test_numbers_of_the_optimizer_stay_together() -> None:
+    group = only(survey(Mlp(), [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]))
+    assert group.trials == (10, 11, 12) and group.obstacle is None
+    assert group.state_bytes >= 4 * (16 * 8 + 8 + 8 * zoo.CLASSES + zoo.CLASSES)
+    assert set(group.step_s) >= {0, 1, 2, 4, 8}
+    assert all(seconds > 0 for seconds in group.step_s.values())
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        [{"width": 8}, {"width": 4}, {"width": 8}],
+        [{"p": 0.1}, {"p": 0.2}, {"p": 0.1}],
+        [{"optimizer": "Adam"}, {"optimizer": "SGD"}, {"optimizer": "Adam"}],
+        [{"amp": "bf16"}, {"amp": None}, {"amp": "bf16"}],
+    ],
+    ids=["shape", "dropout", "optimizer", "precision"],
+)
+def test_what_differs_in_structure_is_apart(params: list[dict[str, Any]]) -> None:
+    found = survey(Mlp(), params)
+    assert groups(found) == [(10, 12), (11,)]
+    assert all(group.obstacle is None for group in found.groups)
+
+
+def test_batch_sizes_are_apart() -> None:
+    found = survey(Mlp(), [{}, {}, {}], batch_sizes=(8, 16, 8))
+    assert groups(found) == [(10, 12), (11,)]
+
+
+def test_numbers_that_the_loss_uses_as_tensors_stay_together() -> None:
+    class Weighted(Mlp):
+        def loss(self, model, batch, params):
+            penalty = sum(weight.pow(2).sum() for weight in model.parameters())
+            return super().loss(model, batch, params) + params["l2"] * penalty
+
+    assert groups(survey(Weighted(), [{"l2": 0.1}, {"l2": 0.2}])) == [(10, 11)]
+
+
+def test_numbers_that_the_loss_needs_as_such_split_the_group() -> None:
+    class Smoothed(Mlp):
+        def loss(self, model, batch, params):
+            smoothing = params["smoothing"]
+            return functional.cross_entropy(
+                model(batch["x"]), batch["y"], label_smoothing=smoothing
+            )
+
+    params = [{"smoothing": s, "lr": lr} for s in (0.0, 0.1) for lr in (0.1, 0.2)]
+    found = survey(Smoothed(), params)
+    assert groups(found) == [(10, 11), (12, 13)]
+    assert all(group.obstacle is None for group in found.groups)
+
+
+def test_text_params_of_the_loss_split_the_group() -> None:
+    class Named(Mlp):
+        def loss(self, model, batch, params):
+            scale = 2.0 if params["kind"] == "double" else 1.0
+            return scale * super().loss(model, batch, params)
+
+    params = [{"kind": "double"}, {"kind": "single"}, {"kind": "double"}]
+    assert groups(survey(Named(), params)) == [(10, 12), (11,)]
+
+
+class Branching(Mlp):
+    def loss(self, model, batch, params):
+        loss = super().loss(model, batch, params)
+        return loss if float(loss.detach()) > 0 else -loss
+
+
+class Augmented(Mlp):
+    def augment(self, batch, rng, params):
+        return batch
+
+
+class Lbfgs(Mlp):
+    def optimizer(self, model, params):
+        return torch.optim.Adadelta(model.parameters())
+
+
+class Dampened(Mlp):
+    def optimizer(self, model, params):
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
+
+
+class Counting(Mlp):
+    """Its forward pass depends on how often it was called, which nobody can trace."""
+
+    def model(self, params):
+        class Odd(nn.Linear):
+            calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                return super().forward(x) * self.calls
+
+        return Odd(16, zoo.CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("task", "why_not"),
+    [
+        (Branching(), "item"),
+        (Augmented(), "Augmented.augment"),
+        (Lbfgs(), "Adadelta has no stacked version"),
+        (Dampened(), "dampening"),
+        (Counting(), "differ"),
+    ],
+    ids=["branch", "augment", "optimizer", "option", "wrong"],
+)
+def test_what_cannot_be_stacked_is_told(task: Task, why_not: str) -> None:
+    group = only(survey(task, [{}, {}]))
+    assert group.obstacle is not None and why_not in group.obstacle
+    assert "\n" not in group.obstacle
+
+
+def test_a_column_of_text_cannot_be_stacked() -> None:
+    shard = zoo.make_shard(zoo.FLAT, rows=4)
+    columns = {**shard.columns, "t": TextColumn(pa.array(list("abcd"), pa.large_string()))}
+    group = only(survey(Mlp(), [{}, {}], shard=replace(shard, columns=columns)))
+    assert group.obstacle is not None and "not a tensor" in group.obstacle
+
+
+def test_a_trial_that_cannot_be_built_is_left_to_itself() -> None:
+    found = survey(Mlp(), [{}, {"optimizer": "Nothing"}, {}])
+    assert groups(found) == [(10, 12), (11,)]
+
+
+def test_the_survey_is_the_same_on_every_run() -> None:
+    params = [{"lr": 0.1 * k, "width": 4 + k % 2} for k in range(1, 7)]
+    assert survey(Mlp(), params).groups == survey(Mlp(), params).groups
+
+
+def test_measured_steps_replace_predicted_ones() -> None:
+    group = only(survey(Mlp(), [{"lr": 0.1}] * 4, measure=True))
+    assert set(group.step_s) == {0, 1, 2, 4}
