@@ -42,7 +42,7 @@ def load(file):
 
 if __name__ == "__main__":
     began, parser = time.perf_counter(), argparse.ArgumentParser()
-    for name, default in (("data", ""), ("trials", 1024), ("epochs", 3), ("folder", "thousand")):
+    for name, default in (("data", ""), ("trials", 1024), ("epochs", 3), ("folder", "runs/1024")):
         parser.add_argument(f"--{name}", type=type(default), default=default)
     given = parser.parse_args()
     train, val = load(given.data)

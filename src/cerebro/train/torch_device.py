@@ -170,18 +170,18 @@ class ResidentShards:
     """Whole shards of one dataset on a device, within a number of bytes.
 
     That is half of the memory of a CUDA device unless told otherwise; the shard that was unused for
-    longest makes room. Shards are known by split and number: a `Dataset` may map one anew.
+    longest makes room. Shards are known by split, number and rows: a `Dataset` may map one anew.
     """
 
     def __init__(self, device: torch.device, limit_bytes: int | None = None) -> None:
         self._device = device
         self._limit = _half_of(device) if limit_bytes is None else limit_bytes
-        self._kept: OrderedDict[tuple[Split, int], dict[str, Tensor]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Split, int, int], dict[str, Tensor]] = OrderedDict()
         self.bytes = 0
 
     def columns(self, shard: Shard) -> dict[str, Tensor] | None:
         """The whole shard on the device, or None if it does not fit or has other than tensors."""
-        key = shard.split, shard.number
+        key = shard.split, shard.number, shard.rows
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]

@@ -160,7 +160,7 @@ class Counting(Mlp):
         (Augmented(), "Augmented.augment"),
         (Lbfgs(), "Adadelta has no stacked version"),
         (Dampened(), "dampening"),
-        (Counting(), "differ"),
+        (Counting(), "other losses"),
     ],
     ids=["branch", "augment", "optimizer", "option", "wrong"],
 )
@@ -168,6 +168,17 @@ def test_what_cannot_be_stacked_is_told(task: Task, why_not: str) -> None:
     group = only(survey(task, [{}, {}]))
     assert group.obstacle is not None and why_not in group.obstacle
     assert "\n" not in group.obstacle
+
+
+def test_noise_in_weights_that_do_not_bear_on_the_loss_is_no_obstacle() -> None:
+    class Normed(Mlp):
+        def model(self, params):
+            return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, zoo.CLASSES))
+
+        def optimizer(self, model, params):
+            return torch.optim.Adam(model.parameters(), lr=params["lr"])
+
+    assert only(survey(Normed(), [{"lr": 0.1}, {"lr": 0.01}])).obstacle is None
 
 
 def test_a_column_of_text_cannot_be_stacked() -> None:

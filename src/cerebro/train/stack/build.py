@@ -13,6 +13,7 @@ from torch import Tensor
 from cerebro.task import Task
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.structure import numeric
+from cerebro.train.stack.rewrite import suit_to_host
 from cerebro.train.stack.trace import (
     CannotTrace,
     Example,
@@ -117,6 +118,8 @@ class Tracer:
                 continue
             _require_equal(members, made.reads - set(names))
             self._numbers[members.key] = names
+            if self._device.type == "cpu":
+                suit_to_host(made.module)
             return made
         raise failure or CannotTrace("nothing was tried")
 

@@ -7,21 +7,41 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cerebro.train.stack.optim import Features, Rule, Vectors, update_all
+from cerebro.train.stack.optim import Features, Rule, Vectors, along, update_all
 
 
-def update_on_host(
-    rule: Rule,
-    features: Features,
-    tensors: Mapping[str, Tensor],
-    grads: Mapping[str, Tensor],
-    numbers: Mapping[str, Vectors],
-) -> None:
-    """Update every parameter, like `update_all`."""
-    if rule.name == "Adam":
-        _adam(features, tensors, grads, numbers)
-    else:
-        update_all(rule, features, tensors, grads, numbers)
+class HostUpdate:
+    """Updates every parameter, like `update_all`; made anew for each visit."""
+
+    def __init__(self) -> None:
+        #: Numbers as they are combined with tensors of so many axes, and the vector each is of.
+        self._shaped: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def __call__(
+        self,
+        rule: Rule,
+        features: Features,
+        tensors: Mapping[str, Tensor],
+        grads: Mapping[str, Tensor],
+        numbers: Mapping[str, Vectors],
+    ) -> None:
+        if rule.name == "Adam":
+            _adam(features, tensors, grads, numbers)
+        elif rule.name == "SGD" and features <= {"momentum"}:
+            for name, grad in grads.items():
+                param, own = tensors[f"model.{name}"], numbers[name]
+                if features:
+                    kept = tensors[f"optimizer.{name}.momentum_buffer"]
+                    grad = kept.mul_(self._along(own["momentum"], param)).add_(grad)
+                param.addcmul_(grad, self._along(own["lr"], param), value=-1)
+        else:
+            update_all(rule, features, tensors, grads, numbers)
+
+    def _along(self, vector: Tensor, like: Tensor) -> Tensor:
+        key = id(vector), like.dim()
+        if key not in self._shaped:
+            self._shaped[key] = along(vector, like), vector
+        return self._shaped[key][0]
 
 
 def _adam(

@@ -12,7 +12,7 @@ from torch import Tensor
 from cerebro.data import Shard
 from cerebro.train.stack.batches import HostBatches, orders_of
 from cerebro.train.stack.build import Tracer
-from cerebro.train.stack.fused import update_on_host
+from cerebro.train.stack.fused import HostUpdate
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.program import Program, Slots
@@ -53,16 +53,16 @@ class HostLoop:
             slots.clip = torch.tensor(clip)
         MASKS.seed(seeds)
         losses, sizes = [], []
-        program: Program | None = None
+        update, program = HostUpdate(), None
         began = time.perf_counter()
         batches = self._in_order(call, shard, members)
         started = time.perf_counter()
         for step, (batch, rows) in enumerate(batches):
             if program is None or rows < call.batch_size:
-                program = self._program(call, members, batch, slots)
+                program = self._program(call, members, batch, slots, update)
             if rates is not None:
                 for group, row in zip(slots.groups, rates[step], strict=True):
-                    group["lr"] = torch.tensor(row)
+                    group["lr"].copy_(torch.tensor(row))
             losses.append(program.step(slots, list(batch.values())))
             sizes.append(rows)
         return Outcome(
@@ -83,11 +83,16 @@ class HostLoop:
         return batches.fill(shard, orders_of(shard, call))
 
     def _program(
-        self, call: VisitCall, members: Members, batch: dict[str, Tensor], slots: Slots
+        self,
+        call: VisitCall,
+        members: Members,
+        batch: dict[str, Tensor],
+        slots: Slots,
+        update: HostUpdate,
     ) -> Program:
         traced = self._tracer.training(members, slots.tensors, batch, is_shared=call.same_order)
         slots.take(members, traced, _CPU)
-        return Program(traced, members.rule, members.features, members.trained, update_on_host)
+        return Program(traced, members.rule, members.features, members.trained, update)
 
     def evaluate(
         self, call: VisitCall, shard: Shard, size: int, members: Members, start: Start

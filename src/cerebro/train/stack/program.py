@@ -59,7 +59,7 @@ class Program:
         self._rule = rule
         self._features = features
         #: Parameters to update, and the group of each; others get no gradient.
-        self._group_of = {name: group_of[name] for name in traced.grads}
+        self._group_of = [(name, group_of[name]) for name in traced.grads]
         self._update = update
 
     def step(self, slots: Slots, batch: Sequence[Tensor]) -> Tensor:
@@ -68,7 +68,7 @@ class Program:
         grads = dict(zip(self.traced.grads, found, strict=True))
         if slots.clip is not None:
             grads = _clipped(grads, slots.clip)
-        numbers: dict[str, Vectors] = {n: slots.groups[g] for n, g in self._group_of.items()}
+        numbers: dict[str, Vectors] = {n: slots.groups[g] for n, g in self._group_of}
         self._update(self._rule, self._features, slots.tensors, grads, numbers)
         return loss  # type: ignore[no-any-return]
 

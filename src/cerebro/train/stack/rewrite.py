@@ -17,6 +17,11 @@ _SHAPES = frozenset(
     }
 )
 _ZEROS = frozenset({_ATEN.zeros.default, _ATEN.zeros_like.default, _ATEN.new_zeros.default})
+_LARGE_BYTES = 128 << 10
+_LOG_SOFTMAX = _ATEN._log_softmax.default
+_LOG_SOFTMAX_BACKWARD = _ATEN._log_softmax_backward_data.default
+#: Numbers in a softmax.
+_FEW = 64
 #: Cheap to compare and often repeated by gradients of losses.
 _REPEATED = frozenset(
     {_ATEN.ne.Scalar, _ATEN.unsqueeze.default, _ATEN.transpose.int, _ATEN.scalar_tensor.default}
@@ -62,6 +67,55 @@ def simplify(module: GraphModule) -> None:
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
+
+
+def suit_to_host(module: GraphModule) -> None:
+    """Rewrite in place what is slow on a CPU; results differ by rounding at most."""
+    for node in list(module.graph.nodes):
+        if node.target in (_LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD):
+            _spell_out(module, node)
+    _reuse_outputs(module)
+    module.recompile()
+
+
+def _spell_out(module: GraphModule, node: Node) -> None:
+    """A softmax over a few numbers: PyTorch's kernel takes them one by one, these ops do not."""
+    shape, dim = node.meta["val"].shape, node.args[-2]
+    if shape[dim] > _FEW or node.meta["val"].dtype is not torch.float32:
+        return
+    call = module.graph.call_function
+    with module.graph.inserting_before(node):
+        if node.target is _LOG_SOFTMAX:
+            most = call(_ATEN.amax.default, (node.args[0], [dim], True))
+            left = call(_ATEN.sub.Tensor, (node.args[0], most))
+            total = call(_ATEN.sum.dim_IntList, (call(_ATEN.exp.default, (left,)), [dim], True))
+            new = call(_ATEN.sub.Tensor, (left, call(_ATEN.log.default, (total,))))
+        else:
+            slope, output = node.args[:2]
+            total = call(_ATEN.sum.dim_IntList, (slope, [dim], True))
+            part = call(_ATEN.mul.Tensor, (call(_ATEN.exp.default, (output,)), total))
+            new = call(_ATEN.sub.Tensor, (slope, part))
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
+    module.graph.erase_node(node)
+
+
+def _reuse_outputs(module: GraphModule) -> None:
+    """Give large matrix products memory of their own, the same at each step.
+
+    Memory that is allocated and freed at each step is often given back to the system and cleared
+    again, which on a CPU costs as much as the product. What comes out is valid until the next step.
+    """
+    for number, node in enumerate(list(module.graph.nodes)):
+        value = node.meta.get("val")
+        if node.target is not _ATEN.bmm.default or value.nbytes < _LARGE_BYTES:
+            continue
+        name = f"_out{number}"
+        module.register_buffer(name, torch.empty(value.shape, dtype=value.dtype))
+        with module.graph.inserting_before(node):
+            out = module.graph.get_attr(name)
+        node.target = _ATEN.bmm.out
+        node.kwargs = {"out": out}
 
 
 def is_random(module: GraphModule) -> bool:

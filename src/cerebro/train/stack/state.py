@@ -122,6 +122,14 @@ def sound(tensors: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(found).all(0)
 
 
+def make_finite(buffer: memoryview, places: Sequence[int]) -> None:
+    """Zeros for what is not finite of these members, which nobody will train any more."""
+    for tensor in views(Layout.parse(buffer), buffer).values():
+        if tensor.is_floating_point():
+            for place in places:
+                tensor[place].nan_to_num_(0.0, 0.0, 0.0)
+
+
 def places_of(state: State, trials: Sequence[int]) -> list[int] | None:
     """Where the trials are among the state's members; None if they are just these."""
     known = cast("list[int]", state.meta["trials"])

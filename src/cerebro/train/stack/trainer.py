@@ -23,7 +23,7 @@ from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.host import HostLoop
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.rewrite import is_random
-from cerebro.train.stack.state import Start
+from cerebro.train.stack.state import Start, make_finite
 from cerebro.train.stack.trace import CannotTrace, Traced
 from cerebro.train.torch_build import Builder, seed_everything
 from cerebro.train.torch_device import DeviceBatches
@@ -62,7 +62,7 @@ class StackTrainer:
         batches: DeviceBatches | None = None,
     ) -> None:
         self._task = task
-        self._alone = alone
+        self.evaluate_alone = alone
         self._told: set[str] = set()
         self._device = device
         #: Whether any step draws random numbers.
@@ -110,6 +110,12 @@ class StackTrainer:
         reasons = _diverged(losses, done.sound.tolist())
         if all(reasons):
             raise Diverged(reasons[0])
+        if any(reasons):
+            bad = [place for place, reason in enumerate(reasons) if reason]
+            make_finite(done.buffer, bad)
+            totals = [
+                (0.0, rows) if reason else t for t, reason in zip(totals, reasons, strict=True)
+            ]
         meta = {
             "trials": list(call.trials),
             "members": [
@@ -132,7 +138,7 @@ class StackTrainer:
             rows=rows,
             members=tuple(
                 MemberReport(
-                    sums={"loss": (total, rows)},
+                    sums={} if reason else {"loss": (total, rows)},
                     losses=tuple(own),
                     first_step=step,
                     diverged=reason,
@@ -155,7 +161,7 @@ class StackTrainer:
         try:
             sums = self._loop.evaluate(call, shard, size, members, start)
         except CannotTrace as error:
-            return self._evaluate_alone(call, shard, state, str(error))
+            return self._evaluate_each(call, shard, state, str(error))
         ended = time.perf_counter()
         columns = {name: total.tolist() for name, total in sums.items()}
         reports = []
@@ -163,7 +169,7 @@ class StackTrainer:
             own = {name: (column[index], shard.rows) for name, column in columns.items()}
             bad = [name for name, (total, _) in own.items() if not math.isfinite(total)]
             reason = f"val_{bad[0]} is {own[bad[0]][0] / shard.rows}" if bad else None
-            reports.append(MemberReport(sums=own, diverged=reason))
+            reports.append(MemberReport(sums={} if bad else own, diverged=reason))
         if all(report.diverged for report in reports):
             raise Diverged(reports[0].diverged)
         return VisitReport(
@@ -173,7 +179,7 @@ class StackTrainer:
             hop_s=started - began,
         )
 
-    def _evaluate_alone(self, call: VisitCall, shard: Shard, state: State, why: str) -> VisitReport:
+    def _evaluate_each(self, call: VisitCall, shard: Shard, state: State, why: str) -> VisitReport:
         """One member after the other, in the plain loop."""
         if why not in self._told:
             self._told.add(why)
@@ -183,7 +189,7 @@ class StackTrainer:
             data, meta = take_member(state.buffer, state.meta, trial)
             alone = replace(call, trials=(trial,), params=(params,), stack=None)
             try:
-                reports.append(self._alone(alone, shard, State(memoryview(data), meta)))
+                reports.append(self.evaluate_alone(alone, shard, State(memoryview(data), meta)))
             except Diverged as error:
                 report = MemberReport(sums={}, diverged=str(error))
                 reports.append(VisitReport(rows=shard.rows, members=(report,)))
