@@ -47,7 +47,7 @@ from cerebro.train.seeds import derive_seed
 from cerebro.train.torch import TorchFramework
 from cerebro.train.torch_buffer import copy_state
 from cerebro.train.torch_state import Components
-from cerebro.train.visit import Allocate, State, VisitCall, VisitReport
+from cerebro.train.visit import Allocate, MemberReport, State, VisitCall, VisitReport
 from cerebro.types import Split
 
 STARTS = 3
@@ -105,7 +105,7 @@ class HopsOnly(TorchFramework):
     def train(
         self, call: VisitCall, shard: cdata.Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
-        report = VisitReport(rows=shard.rows, sums={})
+        report = VisitReport(rows=shard.rows, members=(MemberReport(sums={}),))
         if state is None:
             # Adam has its moments after a first step.
             return super().train(call, shard, None, allocate)[0], report

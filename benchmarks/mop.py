@@ -145,6 +145,7 @@ def run_ours(case: Case, data: str, number: int) -> tuple[Mapping[str, Any], dic
     result = experiment.run_fit(
         Mlp(),
         space(case.hidden),
+        stack=False,
         num_epochs=case.epochs,
         batch_size=case.batch,
         metric="train_loss",

@@ -133,6 +133,7 @@ def run_ours(case: Case, data: str, number: int) -> tuple[float, float, Weights]
     result = experiment.run_fit(
         Mlp(),
         space(HIDDEN, 1),
+        stack=False,
         num_epochs=EPOCHS,
         batch_size=case.batch,
         metric="train_loss",

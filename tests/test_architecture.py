@@ -49,7 +49,7 @@ DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "pyyaml"}
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
 LAZY_MODULES = {
     *("__init__", "cli", "config.resolve", "data.tables"),
-    *("train.stack.conv_ops", "train.stack.ops", "train.stack.trainer"),
+    *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }
 
 MAX_LINES = 400

@@ -34,7 +34,11 @@ def both(task: zoo.Zoo, shape: Any, **given: Any) -> tuple[zoo.Trained, zoo.Trai
     return plain, stacked
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.ARCHITECTURES if name != "dropout"])
+#: Masks are drawn in another way on a device; its recurrent layers have no stacked version.
+EXACT = [name for name in zoo.ARCHITECTURES if name not in ("dropout", "gru", "lstm")]
+
+
+@pytest.mark.parametrize("name", EXACT)
 def test_members_get_the_weights_they_would_get_alone(name: str) -> None:
     make, shape = zoo.ARCHITECTURES[name]
     plain, stacked = both(zoo.Zoo(make), shape)
@@ -91,4 +95,5 @@ def test_evaluations_agree() -> None:
         expected = framework.evaluate(alone, shard, plain.states[trial]).members[0].sums
         for metric, (total, rows) in expected.items():
             found = report.members[trial].sums[metric]
-            assert found[1] == rows and found[0] == pytest.approx(total, rel=1e-3, abs=1e-2)
+            assert found[1] == rows
+            assert found[0] == pytest.approx(total, rel=1e-3, abs=1e-2)

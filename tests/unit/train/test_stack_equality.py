@@ -48,7 +48,7 @@ def _with(scheduler: Any) -> Any:
     return make
 
 
-def _groups(model: nn.Module, params: Any) -> Any:
+def _groups(model: Any, params: Any) -> Any:
     return torch.optim.AdamW(
         [
             {"params": [model[0].weight], "lr": params["lr"] / 10, "weight_decay": 0.1},

@@ -58,7 +58,8 @@ def only(found: Survey) -> Group:
 
 def test_numbers_of_the_optimizer_stay_together() -> None:
     group = only(survey(Mlp(), [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]))
-    assert group.trials == (10, 11, 12) and group.obstacle is None
+    assert group.trials == (10, 11, 12)
+    assert group.obstacle is None
     assert group.state_bytes >= 4 * (16 * 8 + 8 + 8 * zoo.CLASSES + zoo.CLASSES)
     assert set(group.step_s) >= {0, 1, 2, 4, 8}
     assert all(seconds > 0 for seconds in group.step_s.values())
@@ -166,7 +167,8 @@ class Counting(Mlp):
 )
 def test_what_cannot_be_stacked_is_told(task: Task, why_not: str) -> None:
     group = only(survey(task, [{}, {}]))
-    assert group.obstacle is not None and why_not in group.obstacle
+    assert group.obstacle is not None
+    assert why_not in group.obstacle
     assert "\n" not in group.obstacle
 
 
@@ -185,7 +187,8 @@ def test_a_column_of_text_cannot_be_stacked() -> None:
     shard = zoo.make_shard(zoo.FLAT, rows=4)
     columns = {**shard.columns, "t": TextColumn(pa.array(list("abcd"), pa.large_string()))}
     group = only(survey(Mlp(), [{}, {}], shard=replace(shard, columns=columns)))
-    assert group.obstacle is not None and "not a tensor" in group.obstacle
+    assert group.obstacle is not None
+    assert "not a tensor" in group.obstacle
 
 
 def test_a_trial_that_cannot_be_built_is_left_to_itself() -> None:

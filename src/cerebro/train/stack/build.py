@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cerebro.task import Task
 from cerebro.train.stack.members import Members
-from cerebro.train.stack.structure import numeric
 from cerebro.train.stack.rewrite import suit_to_host
+from cerebro.train.stack.structure import numeric
 from cerebro.train.stack.trace import (
     CannotTrace,
     Example,

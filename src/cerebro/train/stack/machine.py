@@ -11,10 +11,9 @@ from torch import Tensor
 from cerebro.data import Shard
 from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.feed import Feed, capacity_of, dtype_of
-from cerebro.train.stack.kernels import update_on_cuda
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
-from cerebro.train.stack.optim import update_all
+from cerebro.train.stack.optim import UpdateAll, update_all
 from cerebro.train.stack.program import Captured, Program, Slots
 from cerebro.train.stack.state import Tensors
 from cerebro.train.stack.trace import Traced
@@ -127,7 +126,7 @@ class Machine:
         wide = members.padded(self.width)
         traced = self._tracer.training(wide, self._slots.tensors, batch, is_shared=is_shared)
         self._prepare(wide, traced)
-        update = update_all if self._is_compiled else update_on_cuda
+        update = update_all if self._is_compiled else _fused_update()
         program = Program(traced, members.rule, members.features, members.trained, update)
         sources = list(batch.values()) if feed is None else list(feed.columns.values())
 
@@ -195,3 +194,12 @@ class Machine:
     def _vector(self, values: Sequence[object], dtype: torch.dtype = torch.float32) -> Tensor:
         padded = [*values, *[values[0]] * (self.width - len(values))]
         return torch.tensor(padded, dtype=dtype, device=self._device)
+
+
+def _fused_update() -> UpdateAll:
+    """One pass over memory, where Triton is installed."""
+    try:
+        from cerebro.train.stack.kernels import update_on_cuda
+    except ImportError:
+        return update_all
+    return update_on_cuda

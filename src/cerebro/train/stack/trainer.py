@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from cerebro.task import Task
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.batches import tensor_columns
 from cerebro.train.stack.build import Tracer
+from cerebro.train.stack.cuda import CudaLoop
 from cerebro.train.stack.host import HostLoop
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.rewrite import is_random
@@ -36,9 +37,6 @@ from cerebro.train.visit import (
     VisitReport,
 )
 from cerebro.types import Json
-
-if TYPE_CHECKING:
-    from cerebro.train.stack.cuda import CudaLoop
 
 logger = logging.getLogger("cerebro.train")
 #: Members whose optimizers are kept for their next visit.
@@ -71,13 +69,9 @@ class StackTrainer:
         self._kept: OrderedDict[int, Members] = OrderedDict()
         self._builder = builder
         self._tracer = Tracer(task, device)
-        self._loop: HostLoop | CudaLoop
+        self._loop: HostLoop | CudaLoop = HostLoop(self._tracer)
         if device.type == "cuda":
-            from cerebro.train.stack.cuda import CudaLoop
-
             self._loop = CudaLoop(self._tracer, device, batches or DeviceBatches(device))
-        else:
-            self._loop = HostLoop(self._tracer)
 
     def close(self) -> None:
         """End what runs beside it."""
