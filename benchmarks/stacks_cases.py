@@ -36,7 +36,9 @@ class Case:
     #: Those of a quick run.
     quick_sizes: tuple[int, ...]
     precisions: tuple[str, ...] = ("tf32",)
-    compiled: tuple[bool, ...] = (False,)
+    #: Sizes that are compiled as well, in the last precision; and those of a quick run.
+    compiled: tuple[int, ...] = ()
+    quick_compiled: tuple[int, ...] = ()
     #: Sizes that JAX trains.
     jax: tuple[int, ...] = ()
     bounds: tuple[Bound, ...] = ()
@@ -46,12 +48,12 @@ class Case:
     regrets: Mapping[str, float] | None = None
 
     def variants(self, *, is_quick: bool) -> Iterator[Variant]:
+        compiled = self.quick_compiled if is_quick else self.compiled
         for members in self.quick_sizes if is_quick else self.sizes:
             for precision in self.precisions:
-                # A quick run compiles in one precision alone.
-                ways = self.compiled[:1] if is_quick and precision != "bf16" else self.compiled
-                for is_compiled in ways:
-                    yield Variant(members, precision, is_compiled)
+                yield Variant(members, precision)
+            if members in compiled:
+                yield Variant(members, self.precisions[-1], is_compiled=True)
 
 
 _EVERY = (1, 2, 4, 8, 16, 32, 64)
@@ -87,12 +89,14 @@ CUDA = {
     "mlp128_b128": Case(
         net="mlp128_b128",
         sizes=(1, 8, 64, 256, 1024),
-        quick_sizes=(1, 8, 64, 256, 1024),
-        jax=(64, 256, 1024),
+        quick_sizes=(1, 64, 256, 1024),
+        compiled=(1, 256),
+        quick_compiled=(256,),
+        jax=(256, 1024),
         bounds=(
-            Bound("mlp128_k256_vs_eager", ("k256",), 300, 700),
-            Bound("mlp128_k256_vs_jax", ("k256",), 0.8, 1.0, against="jax"),
-            Bound("mlp_alone_vs_eager", ("k1",), 8, 14),
+            Bound("mlp128_k256_vs_eager", ("k256", "k256_compiled"), 300, 700),
+            Bound("mlp128_k256_vs_jax", ("k256", "k256_compiled"), 0.8, 1.0, against="jax"),
+            Bound("mlp_alone_vs_eager", ("k1", "k1_compiled"), 8, 14),
         ),
         trials=1024,
         regrets={"auto": 0.15},
@@ -101,15 +105,18 @@ CUDA = {
         net="mlp1024_b128",
         sizes=(1, 64),
         quick_sizes=(1, 64),
+        compiled=(64,),
+        quick_compiled=(64,),
         jax=(64,),
-        bounds=(Bound("mlp1024_k64_vs_eager", ("k64",), 50, 80),),
+        bounds=(Bound("mlp1024_k64_vs_eager", ("k64", "k64_compiled"), 50, 80),),
     ),
     "cnn_b128": Case(
         net="cnn_b128",
         sizes=(1, 8, 64),
         quick_sizes=(1, 64),
         precisions=("tf32", "bf16"),
-        compiled=(False, True),
+        compiled=(1, 8, 64),
+        quick_compiled=(64,),
         bounds=(
             Bound("cnn_k64_vs_eager", _CNN_64, 10, 40),
             Bound("cnn_alone_vs_eager", _CNN_1, 2.5, 6),

@@ -67,7 +67,7 @@ def eager_of(side: str) -> str:
 
 def jax_of(side: str) -> str:
     """JAX with as many members; it computes in the default precision."""
-    return f"jax_{side}"
+    return f"jax_{side.removesuffix('_compiled')}"
 
 
 def measure(net: str, sides: Mapping[str, Side], rounds: int) -> Measured:

@@ -88,15 +88,17 @@ class Unused(nn.Module):
         return self.layer(x)
 
 
-def _cnn(*norms: nn.Module, pool: type[nn.Module] = nn.MaxPool2d) -> nn.Module:
+def _cnn(*norms: nn.Module, is_smooth: bool = False) -> nn.Module:
+    activate: type[nn.Module] = nn.GELU if is_smooth else nn.ReLU
+    pool: type[nn.Module] = nn.AvgPool2d if is_smooth else nn.MaxPool2d
     return nn.Sequential(
         nn.Conv2d(2, 8, 3, padding=1),
         norms[0],
-        nn.ReLU(),
+        activate(),
         pool(2),
         nn.Conv2d(8, 8, 3, stride=2, padding=1),
         norms[1],
-        nn.ReLU(),
+        activate(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(8, CLASSES),
@@ -132,9 +134,9 @@ ARCHITECTURES: Mapping[str, tuple[Callable[[], nn.Module], Any]] = {
     "unused": (Unused, FLAT),
     "cnn": (lambda: _cnn(nn.Identity(), nn.Identity()), IMAGE),
     "cnn_batch_norm": (lambda: _cnn(nn.BatchNorm2d(8), nn.BatchNorm2d(8)), IMAGE),
-    # With the largest of four, a tie that rounding breaks would decide its weights.
+    # With kinks a perturbation of its weights by 1e-7 grows to 6e-3 within these steps.
     "cnn_group_norm": (
-        lambda: _cnn(nn.GroupNorm(2, 8), nn.GroupNorm(4, 8), pool=nn.AvgPool2d),
+        lambda: _cnn(nn.GroupNorm(2, 8), nn.GroupNorm(4, 8), is_smooth=True),
         IMAGE,
     ),
     "conv1d": (
@@ -251,7 +253,7 @@ def visit(trials: tuple[int, ...], params: Any, number: int, **given: Any) -> Vi
 
 
 def train_plain(framework: TorchFramework, shape: Any, params: Any, **given: Any) -> Trained:
-    """One trial after the other."""
+    """One trial after the other; closes the framework."""
     found = Trained([], [], [], [])
     for trial, own in enumerate(params):
         state, reports = None, []
@@ -266,11 +268,12 @@ def train_plain(framework: TorchFramework, shape: Any, params: Any, **given: Any
         found.metas.append(dict(state.meta))
         found.tensors.append(tensors_of(state.buffer))
         found.states.append(state)
+    framework.close()
     return found
 
 
 def train_stacked(framework: TorchFramework, shape: Any, params: Any, **given: Any) -> Trained:
-    """All of them as one."""
+    """All of them as one; closes the framework."""
     trials, state = tuple(range(len(params))), None
     reports: list[list[MemberReport]] = [[] for _ in trials]
     for number in range(VISITS):
@@ -279,6 +282,7 @@ def train_stacked(framework: TorchFramework, shape: Any, params: Any, **given: A
         for own, member in zip(reports, report.members, strict=True):
             own.append(member)
     assert state is not None
+    framework.close()
     taken = [take_member(state.buffer, state.meta, trial) for trial in trials]
     return Trained(
         [tensors_of(memoryview(data)) for data, _ in taken],

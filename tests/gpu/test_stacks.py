@@ -97,3 +97,4 @@ def test_evaluations_agree() -> None:
             found = report.members[trial].sums[metric]
             assert found[1] == rows
             assert found[0] == pytest.approx(total, rel=1e-3, abs=1e-2)
+    framework.close()

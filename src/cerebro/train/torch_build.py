@@ -104,8 +104,8 @@ class Builder:
             np.random.set_state(before[1])
             torch.set_rng_state(before[2])
 
-    def model(self, seed: int, trial: int, params: Params) -> nn.Module:
-        """The trial's model with its initial weights."""
+    def model(self, seed: int, trial: int, params: Params, *, on_host: bool = False) -> nn.Module:
+        """The trial's model with its initial weights, on the device unless told otherwise."""
         self._seed(derive_seed("model", seed, trial))
         model = self._task.model(params)
         if not isinstance(model, nn.Module):
@@ -119,7 +119,7 @@ class Builder:
                     f"{type(self._task).__name__}.model must give its parameters a shape, but "
                     f"{name} has none: run lazy modules once before you return."
                 )
-        return model if self._device.type == "cpu" else model.to(self._device)
+        return model if on_host or self._device.type == "cpu" else model.to(self._device)
 
     def skeleton(self, seed: int, trial: int, params: Params) -> nn.Module:
         """The trial's model to be given a state: all but its parameters is as in `model`.

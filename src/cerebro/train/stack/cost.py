@@ -151,7 +151,7 @@ def _is_view(node: Node) -> bool:
 def _flops(node: Node) -> float:
     """Of matrix products and convolutions; the rest is bound by memory."""
     size = float(math.prod(_shape(node)))
-    if node.target in (_ATEN.bmm.default, _ATEN.mm.default):
+    if node.target in (_ATEN.bmm.default, _ATEN.bmm.out, _ATEN.mm.default):
         inner = _shape(node.args[0])[-1]
         return 2.0 * size * inner
     if node.target in (_ATEN.addmm.default, _ATEN.baddbmm.default):

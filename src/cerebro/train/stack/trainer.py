@@ -227,7 +227,9 @@ class StackTrainer:
     def _start(self, call: VisitCall, members: Members, state: State | None) -> Start:
         def make() -> Iterator[dict[str, Tensor]]:
             for index, (trial, params) in enumerate(zip(call.trials, call.params, strict=True)):
-                yield members.initial(index, self._builder.model(call.seed, trial, params))
+                yield members.initial(
+                    index, self._builder.model(call.seed, trial, params, on_host=True)
+                )
 
         return Start(state, call.trials, members.shapes(), make)
 
