@@ -12,6 +12,8 @@ from torch import Tensor
 from cerebro.data import BatchBuffers, Shard, batch_order
 from cerebro.train.visit import VisitCall
 
+Tensors = dict[str, Tensor]
+
 
 def orders_of(shard: Shard, call: VisitCall) -> list[Any]:
     """The rows of the shard in each member's order; one order if they share it."""
@@ -34,39 +36,47 @@ class HostBatches:
 
     def __init__(self, shard: Shard, size: int, members: int) -> None:
         self._size = size
-        self._members = members
-        self._memory: dict[str, Tensor] = {}
-        self._buffers = [BatchBuffers(shard.schema, size) for _ in range(members)]
-        for name, array in self._buffers[0].tensors.items():
-            whole = np.empty((members, *array.shape), array.dtype)
-            self._memory[name] = torch.from_numpy(whole)
-            for part, buffers in zip(whole, self._buffers, strict=True):
-                buffers.tensors[name] = part
-        self._whole = {name: tensor.numpy() for name, tensor in self._memory.items()}
+        # PyTorch's memory starts at a whole line: where it starts may decide the last bit of a sum.
+        self._memory = {
+            name: torch.empty((members, size, *array.shape[1:]), dtype=dtype_of(array))
+            for name, array in (tensor_columns(shard) or {}).items()
+        }
+        self._buffers: list[BatchBuffers] = []
 
-    def fill(self, shard: Shard, orders: Sequence[Any]) -> Iterator[tuple[dict[str, Tensor], int]]:
+    def fill(self, shard: Shard, orders: Sequence[Any]) -> Iterator[tuple[Tensors, int]]:
         """Batches [member, row, ...] in the members' orders, and their rows."""
         if shard.block(self._size) == 1:
-            yield from self._fill_at_once(shard, orders)
-            return
+            return self._fill_at_once(shard, orders)
+        return self._fill_by_member(shard, orders)
+
+    def _fill_at_once(self, shard: Shard, orders: Sequence[Any]) -> Iterator[tuple[Tensors, int]]:
+        index = np.stack(orders)
+        for start in range(0, index.shape[1], self._size):
+            rows = np.ascontiguousarray(index[:, start : start + self._size])
+            count = rows.shape[1]
+            batch = {}
+            for name, whole in self._memory.items():
+                column: Any = shard.columns[name]
+                full = count == self._size
+                batch[name] = whole if full else torch.empty_like(whole[:, :count])
+                column.take(rows, 0, batch[name].numpy(), "clip")
+            yield batch, count
+
+    def _fill_by_member(self, shard: Shard, orders: Sequence[Any]) -> Iterator[tuple[Tensors, int]]:
+        if not self._buffers:
+            self._buffers = [BatchBuffers(shard.schema, self._size) for _ in orders]
+            for name, whole in self._memory.items():
+                for part, buffers in zip(whole.numpy(), self._buffers, strict=True):
+                    buffers.tensors[name] = part
         fills = [b.fill(shard, order) for b, order in zip(self._buffers, orders, strict=True)]
         for rows in zip(*fills, strict=True):
-            yield {name: t[:, : rows[0]] for name, t in self._memory.items()}, rows[0]
+            count = rows[0]
+            if count == self._size:
+                yield self._memory, count
+            else:
+                yield {name: t[:, :count].contiguous() for name, t in self._memory.items()}, count
 
-    def _fill_at_once(
-        self, shard: Shard, orders: Sequence[Any]
-    ) -> Iterator[tuple[dict[str, Tensor], int]]:
-        index = np.stack(orders)
-        size = self._size
-        for start in range(0, shard.rows, size):
-            rows = np.ascontiguousarray(index[:, start : start + size])
-            batch = {}
-            for name, whole in self._whole.items():
-                column: Any = shard.columns[name]
-                target = whole[:, : rows.shape[1]]
-                if target.flags.c_contiguous:
-                    column.take(rows, 0, target, "clip")
-                    batch[name] = self._memory[name]
-                else:
-                    batch[name] = torch.from_numpy(column.take(rows, 0))
-            yield batch, rows.shape[1]
+
+def dtype_of(array: Any) -> torch.dtype:
+    """PyTorch's dtype of a NumPy array."""
+    return torch.from_numpy(np.empty(0, array.dtype)).dtype

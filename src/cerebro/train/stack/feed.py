@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cerebro.data import Shard
+from cerebro.train.stack.batches import dtype_of
 
 Columns = dict[str, Tensor]
 #: Shards of about the same length share the memory that steps are captured with.
@@ -84,8 +84,3 @@ class Feed:
         return [
             column.index_select(0, rows).view(*lead, size, *column.shape[1:]) for column in columns
         ]
-
-
-def dtype_of(array: Any) -> torch.dtype:
-    """PyTorch's dtype of a NumPy array."""
-    return torch.from_numpy(np.empty(0, array.dtype)).dtype

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from cerebro.data import Shard
+from cerebro.train.stack.batches import dtype_of
 from cerebro.train.stack.build import Tracer
-from cerebro.train.stack.feed import Feed, capacity_of, dtype_of
+from cerebro.train.stack.feed import Feed, capacity_of
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.optim import UpdateAll, update_all

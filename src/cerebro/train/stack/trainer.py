@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from cerebro.data import Shard
 from cerebro.storage.stacked import take_member
 from cerebro.task import Task
 from cerebro.train.seeds import derive_seed
-from cerebro.train.stack.batches import tensor_columns
+from cerebro.train.stack.batches import dtype_of, tensor_columns
 from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.cuda import CudaLoop
 from cerebro.train.stack.host import HostLoop
@@ -60,7 +59,7 @@ class StackTrainer:
         batches: DeviceBatches | None = None,
     ) -> None:
         self._task = task
-        self.evaluate_alone = alone
+        self._alone = alone
         self._told: set[str] = set()
         self._device = device
         #: Whether any step draws random numbers.
@@ -83,6 +82,8 @@ class StackTrainer:
         """One visit of a stack."""
         began = time.perf_counter()
         members = self._members(call)
+        # Should the visit fail, its schedulers are ahead.
+        self._kept.pop(call.unit, None)
         start = self._start(call, members, state)
         if members.steps != start.steps:
             members.restore(start.metas)
@@ -183,7 +184,7 @@ class StackTrainer:
             data, meta = take_member(state.buffer, state.meta, trial)
             alone = replace(call, trials=(trial,), params=(params,), stack=None)
             try:
-                reports.append(self.evaluate_alone(alone, shard, State(memoryview(data), meta)))
+                reports.append(self._alone(alone, shard, State(memoryview(data), meta)))
             except Diverged as error:
                 report = MemberReport(sums={}, diverged=str(error))
                 reports.append(VisitReport(rows=shard.rows, members=(report,)))
@@ -204,7 +205,7 @@ class StackTrainer:
         batch = {
             name: torch.zeros(
                 (*lead, call.batch_size, *column.shape[1:]),
-                dtype=torch.from_numpy(np.empty(0, column.dtype)).dtype,
+                dtype=dtype_of(column),
                 device=self._device,
             )
             for name, column in (tensor_columns(shard) or {}).items()
@@ -219,7 +220,7 @@ class StackTrainer:
 
     def _members(self, call: VisitCall) -> Members:
         """The stack's members, made anew unless they were here just before."""
-        found = self._kept.pop(call.unit, None)
+        found = self._kept.get(call.unit)
         if found is None or found.trials != call.trials or call.unit < 0:
             found = Members(self._builder, self._task, call.seed, call.trials, call.params)
         return found
