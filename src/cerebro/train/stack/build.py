@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from cerebro.train.stack.trace import (
     trace_training,
 )
 from cerebro.train.torch_precision import amp_of, autocast
+from cerebro.types import Params
 
 #: Steps kept; the one unused for longest goes.
 _STEPS = 64
@@ -116,7 +117,7 @@ class Tracer:
             except CannotTrace as error:
                 failure = failure or error
                 continue
-            _require_equal(members, made.reads - set(names))
+            require_equal(members.params, made.reads - set(names))
             self._numbers[members.key] = names
             if self._device.type == "cpu":
                 suit_to_host(made.module)
@@ -132,8 +133,9 @@ class MixedParams(CannotTrace):
         self.names = names
 
 
-def _require_equal(members: Members, names: frozenset[str]) -> None:
-    first = members.params[0]
-    mixed = [n for n in names if any(params.get(n) != first.get(n) for params in members.params)]
+def require_equal(params: Sequence[Params], names: frozenset[str]) -> None:
+    """Raise MixedParams if trials differ in these."""
+    first = params[0]
+    mixed = [name for name in names if any(own.get(name) != first.get(name) for own in params)]
     if mixed:
         raise MixedParams(frozenset(mixed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from torch import Tensor
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.optim import Features, Rule, UpdateAll, Vectors, update_all
 from cerebro.train.stack.trace import Traced
+
+logger = logging.getLogger("cerebro.train")
 
 #: A batch from what it is taken from, and the rows to take.
 Gather = Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]
@@ -98,12 +101,23 @@ def _compiled(step: Step, slots: Slots) -> Step:
         model = [state[place] for place in places]
         return step(Slots(tensors, model, numbers, groups, clip), sources, rows)
 
+    has_failed = False
+
     def run(slots: Slots, sources: Sequence[Tensor], rows: Tensor) -> Tensor:
+        nonlocal has_failed
+        if has_failed:
+            return step(slots, sources, rows)
         state = [slots.tensors[name] for name in names]
-        with warnings.catch_warnings():
-            # The compiler warns of its own parts.
-            warnings.simplefilter("ignore")
-            return fused(state, list(sources), rows, slots.numbers, slots.groups, slots.clip)
+        try:
+            with warnings.catch_warnings():
+                # The compiler warns of its own parts.
+                warnings.simplefilter("ignore")
+                return fused(state, list(sources), rows, slots.numbers, slots.groups, slots.clip)
+        except Exception as error:
+            has_failed = True
+            text = f"{type(error).__name__}: {error}".split("\n")[0]
+            logger.warning("a stack's step is not compiled: %.200s", text)
+            return step(slots, sources, rows)
 
     return run
 

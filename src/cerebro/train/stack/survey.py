@@ -13,7 +13,7 @@ import torch
 from cerebro.data import Shard
 from cerebro.task import ParamDict, Task
 from cerebro.train.stack.batches import tensor_columns
-from cerebro.train.stack.build import MixedParams
+from cerebro.train.stack.build import MixedParams, require_equal
 from cerebro.train.stack.cost import count, predict, predict_compiled, rates_of
 from cerebro.train.stack.structure import obstacle, optimizer_structure, structure_of
 from cerebro.train.stack.trace import CannotTrace, ReadParams
@@ -23,6 +23,7 @@ from cerebro.train.torch_build import Builder
 from cerebro.train.visit import (
     Diverged,
     Group,
+    MemberReport,
     Stacking,
     State,
     Survey,
@@ -120,8 +121,8 @@ class Surveyor:
         size = trials[0].batch_size
         few = _rows(shard, min(shard.rows, _CHECKED_STEPS * size))
         try:
-            # All of them at once tells whether the loss reads what differs among them.
-            self._trainer.trace(_visit(call, trials), few)
+            _, traced = self._trainer.trace(_visit(call, trials[:2]), few)
+            require_equal([trial.params for trial in trials], traced.reads - set(traced.numbers))
             # A pair with wild numbers may differ by rounding alone: then another one decides.
             pairs = trials[:2], trials[-2:]
             is_alike = any(self._agree(call, few, pair) for pair in pairs)
@@ -135,6 +136,11 @@ class Surveyor:
             return
         except CannotTrace as error:
             yield Group(trials=_numbers(trials), obstacle=str(error))
+            return
+        except Exception as error:
+            # Whatever is wrong with them, they may well go on alone; if not, their visits tell.
+            text = f"{type(error).__name__}: {error}".split("\n")[0]
+            yield Group(trials=_numbers(trials), obstacle=f"{text:.200}")
             return
         if not is_alike:
             yield Group(
@@ -150,18 +156,26 @@ class Surveyor:
         optimizer makes of their gradients is noise.
         """
         visit = _visit(call, trials)
-        _, report = self._trainer.train(visit, shard, None, allocate_pages)
+        try:
+            _, report = self._trainer.train(visit, shard, None, allocate_pages)
+            members = report.members
+        except Diverged as error:
+            members = tuple(MemberReport(sums={}, diverged=str(error)) for _ in trials)
         if self._device.type == "cuda" and self._trainer.is_random:
             # Masks are drawn in another way there.
             return True
         amp = trials[0].params.get("amp", self._task.amp)
         tolerance = _TOLERANCE.get(amp, 1e-3)  # type: ignore[arg-type]
-        for trial, member in zip(trials, report.members, strict=True):
+        for trial, member in zip(trials, members, strict=True):
             alone = replace(_visit(call, [trial]), stack=None)
             try:
                 _, expected = self._plain(alone, shard, None, allocate_pages)
             except Diverged:
+                if member.diverged is None:
+                    return False
                 continue
+            if member.diverged is not None:
+                return False
             pairs = zip(expected.members[0].losses, member.losses, strict=True)
             if any(abs(a - b) > tolerance * (abs(a) + 1e-2) for a, b in pairs):
                 return False
