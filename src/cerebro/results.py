@@ -74,6 +74,8 @@ class Result:
         self._store = store
         self._history = history
         self._task = task
+        #: By stack and checkpoint, and by trial; see `_digests`.
+        self._stacked: dict[tuple[int, str], dict[int, str]] = {}
         self.document = document
         self.metric = history.metric
         self.mode = history.mode
@@ -172,12 +174,21 @@ class Result:
         found = self._find(trial)
         states: list[tuple[int, str]] = []
         for ref in self._history.kept(found):
-            digest = ref.sha256
-            if ref.is_stack:
-                saved = taken_out(load_checkpoint(self._store, ref), found.number)
-                digest = hashlib.sha256(saved.data).hexdigest()
+            digest = self._digests(ref)[found.number] if ref.is_stack else ref.sha256
             states.append((ref.visits, digest))
         return states
+
+    def _digests(self, ref: CheckpointRef) -> dict[int, str]:
+        """SHA-256 of the state of each trial that lies in a stack's checkpoint; read once."""
+        key = (ref.unit, ref.name)
+        if key not in self._stacked:
+            saved = load_checkpoint(self._store, ref)
+            self._stacked[key] = {
+                trial: hashlib.sha256(taken_out(saved, trial).data).hexdigest()
+                for trial in self._history.stacks[ref.unit].trials
+                if ref in self._history.kept(self._history.trials[trial])
+            }
+        return self._stacked[key]
 
     def __iter__(self) -> Iterator[TrialResult]:
         return iter(self.trials)

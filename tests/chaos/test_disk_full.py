@@ -24,6 +24,7 @@ from cerebro.testing.history import check
 from cerebro.track.files import FileTracker
 from cerebro.track.tensorboard import TensorBoardTracker
 from tests.experiments import (
+    STACK,
     copy_run,
     fit_toy,
     make_toy_data,
@@ -90,14 +91,16 @@ ALWAYS = pytest.mark.parametrize("always", [True, False], ids=["for-good", "for-
 
 @ALWAYS
 def test_a_disk_that_is_full_at_any_write_of_a_run_harms_nothing(folder, spec, always):
-    assert assert_exact_after_every_full_disk(folder, spec, always=always) > 80
+    assert assert_exact_after_every_full_disk(folder, spec, always=always) > (80 if STACK else 100)
 
 
 @ALWAYS
 def test_nor_at_any_write_of_its_resumption(folder, spec, always):
     stop_after(folder / "half", spec, visits=5)
     start = folder / "half"
-    assert assert_exact_after_every_full_disk(folder, spec, always=always, start=start) > 30
+    assert assert_exact_after_every_full_disk(folder, spec, always=always, start=start) > (
+        30 if STACK else 50
+    )
 
 
 @pytest.mark.parametrize("options", [{"checkpoint": Checkpointing.EPOCH}, {}], ids=["epoch", "top"])

@@ -19,7 +19,7 @@ from cerebro.storage.journal import read
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
-from tests.experiments import copy_run, fit_toy, in_child, make_toy_data, outcome, toy_spec
+from tests.experiments import STACK, copy_run, fit_toy, in_child, make_toy_data, outcome, toy_spec
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -94,12 +94,14 @@ def assert_exact_after_every_kill(folder, spec, kill, **settings):
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_run_killed_at_any_operation_resumes_exactly(folder, data, kill):
-    assert assert_exact_after_every_kill(folder, toy_spec(data), kill) > 90
+    assert assert_exact_after_every_kill(folder, toy_spec(data), kill) > (90 if STACK else 100)
 
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_so_does_one_that_keeps_the_best_trial_alone(folder, data, kill):
-    assert assert_exact_after_every_kill(folder, toy_spec(data), kill, keep_top=1) > 90
+    assert assert_exact_after_every_kill(folder, toy_spec(data), kill, keep_top=1) > (
+        90 if STACK else 100
+    )
 
 
 def test_so_does_one_that_saves_once_an_epoch(folder, data):
@@ -127,4 +129,4 @@ def test_a_run_killed_again_at_any_operation_of_its_resumption_resumes_exactly(f
         fit_toy(root, spec)
         assert outcome(root) == expected, f"another result after Tear({first}) and Tear({n})"
         check(root)
-    assert n > 40
+    assert n > (40 if STACK else 50)

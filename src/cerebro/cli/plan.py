@@ -148,7 +148,8 @@ def _stacks(plan: Plan, store: Store) -> str:
         return "none: every trial is trained alone"
     if store.exists(layout.RUN):
         document, history = load_history(store)
-        if document.spec.get("stack") == setting and history.trials:
+        is_decided = any(trial.is_placed for trial in history.trials.values())
+        if document.spec.get("stack") == setting and is_decided:
             sizes = [len(stack.trials) for stack in history.stacks.values()]
             return describe_stacks(sizes, len(history.trials))
     limit = f", {setting} trials each at most" if isinstance(setting, int) else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import os
-from importlib import metadata
+
+from cerebro.run.devices import count_gpus
 
 
 def default_workers(device: str, threads: int) -> int:
@@ -24,21 +24,3 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def count_gpus() -> int:
-    """NVIDIA GPUs that PyTorch would see here; 0 where it is built for the CPU alone."""
-    try:
-        version = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return 0
-    if version.endswith("+cpu"):
-        return 0
-    found = len(glob.glob("/dev/nvidia[0-9]*"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None or not found:
-        return found
-    # What comes after an invalid one is not visible either.
-    names = visible.split(",")
-    valid = [name.strip() not in ("", "-1") for name in names]
-    return valid.index(False) if False in valid else len(names)

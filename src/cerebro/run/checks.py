@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from cerebro.errors import DiskFullError, UsageError
+from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
 from cerebro.storage import Store
 
 #: Two of a trial are kept while a third is written.
 _CHECKPOINTS_PER_TRIAL = 3
+#: So many of a stack are, while one more is.
+_CHECKPOINTS_PER_STACK = KEPT + 1
 
 
 def check_metric(spec: RunSpec, names: tuple[str, ...]) -> None:
@@ -20,9 +23,14 @@ def check_metric(spec: RunSpec, names: tuple[str, ...]) -> None:
         )
 
 
-def check_space(store: Store, *, trials: int, state_bytes: int) -> None:
-    """Refuse a run whose checkpoints cannot fit."""
-    needed, free = _CHECKPOINTS_PER_TRIAL * trials * state_bytes, store.free_bytes()
+def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes: int) -> None:
+    """Refuse a run whose checkpoints cannot fit, with so many bytes for a trial's state."""
+    states = 0
+    for trial in history.trials.values():
+        if not trial.status.is_final:
+            in_stack = min(_CHECKPOINTS_PER_STACK, spec.epochs * spec.train_shards)
+            states += _CHECKPOINTS_PER_TRIAL if trial.stack is None else in_stack
+    needed, free = states * state_bytes, store.free_bytes()
     if needed > free:
         raise DiskFullError(
             f"checkpoints of this run need up to {needed} bytes, but {free} are free in "

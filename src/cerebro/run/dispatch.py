@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cerebro import mop
 from cerebro.backend.base import Backend, Source
 from cerebro.run.reporter import Reporter
@@ -11,6 +13,14 @@ from cerebro.run.unit import LiveUnit
 from cerebro.run.verifier import Verifier
 from cerebro.train.visit import VisitCall
 from cerebro.types import Split
+
+
+class _Flight(NamedTuple):
+    """A visit that a worker has."""
+
+    unit: int
+    source: Source
+    started: float
 
 
 class Dispatcher:
@@ -23,7 +33,7 @@ class Dispatcher:
         self._backend = backend
         self._states = states
         self._reporter = reporter
-        self._in_flight: dict[int, tuple[Source, float]] = {}
+        self._in_flight: dict[int, _Flight] = {}
         self.verifier: Verifier | None = None
         #: The next training visit tells which metrics there are.
         self.is_probing = probe
@@ -60,10 +70,15 @@ class Dispatcher:
         consume = is_training and self._states.hand_over(unit)
         held = None if consume else source
         self._states.hold(held)
-        self._in_flight[worker] = (held, self._reporter.now())
+        self._in_flight[worker] = _Flight(unit, held, self._reporter.now())
         self._backend.submit(worker, call, source, consume=consume)
-        self._reporter.started(call, worker, after_save=after_save)
+        self._reporter.started(call, worker, live.alive, after_save=after_save)
 
     def take(self, worker: int) -> tuple[Source, float]:
         """A worker is through: the state its visit read, to be dropped, and when it started."""
-        return self._in_flight.pop(worker)
+        flight = self._in_flight.pop(worker)
+        return flight.source, flight.started
+
+    def is_busy(self, unit: int) -> bool:
+        """Whether any worker has a visit of this unit."""
+        return any(flight.unit == unit for flight in self._in_flight.values())

@@ -71,6 +71,7 @@ class Driver:
         workers: int,
         threaded: bool,
         memory_bytes: int | None,
+        device: str = "auto",
         ready: Callable[[WorkerInfo], None],
         track: Callable[[records.Record], None],
     ) -> None:
@@ -86,7 +87,9 @@ class Driver:
         self._states = States(backend.release, memory_bytes)
         self._units: dict[int, LiveUnit] = {}
         self._reporter = Reporter(track, workers)
-        self._prelude = Prelude(run, Surveyor(spec, run, workers), backend.submit, self._begin)
+        self._prelude = Prelude(
+            run, Surveyor(spec, run, workers, device), backend.submit, self._begin
+        )
         self._ledger = Ledger(spec, run, backend, self._states, self._reporter)
         has_probed = any(
             spec.metric in epoch.metrics for t in run.history.trials.values() for epoch in t.epochs
@@ -189,7 +192,9 @@ class Driver:
     def _done(self, event: Done) -> None:
         live = self._units[event.call.unit]
         now = self._reporter.answered(event.worker)
-        if live.is_saving and self._ledger.is_due(event.call):
+        if live.given_up is not None:
+            self._discard(event, live)
+        elif live.is_saving and self._ledger.is_due(event.call):
             # At most one visit of a unit is done and not durable: this one is, in a moment.
             live.held = (event, now)
         else:
@@ -208,11 +213,7 @@ class Driver:
             self._states.replace(unit, event.state)
             self._states.hold(event.state)
         self._states.drop(source)
-        phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
-        done = mop.VisitDone(
-            unit, call.epoch, call.step, phase, call.attempt, event.worker, now - started
-        )
-        instructions = self._planner.handle(done)
+        instructions = self._planner.handle(_visit_done(event, now - started))
         # The next visit starts before this one is written out.
         self._submit(instructions, after_save=after_save)
         if not live.alive and diverged:
@@ -223,8 +224,14 @@ class Driver:
                 self._act(self._planner.handle(mop.Durable(unit, call.visits)))
         elif ended:
             self._ledger.put(Commit(ended), live)
-        self._reporter.finished(event, started, now)
+        self._reporter.finished(event, started, now, live.alive)
         self._conclude(instructions)
+
+    def _discard(self, event: Done, live: LiveUnit) -> None:
+        """A visit of a stack that was given up meanwhile: its trials do it again, alone."""
+        self._states.drop(self._dispatcher.take(event.worker)[0])
+        self._act(self._planner.handle(_visit_done(event, 0.0)))
+        self._dissolve(live)
 
     def _reduce(self, live: LiveUnit, status: TrialStatus, reasons: dict[int, str]) -> list[Record]:
         """These trials leave, at once as far as results go; their journal records."""
@@ -236,9 +243,7 @@ class Driver:
         """No trial is left in a unit: what it was about to save is of no use."""
         self._states.drop(state)
         self._states.forget(live.id)
-        waiting = [record for record in live.waiting if record["type"] == "trial_end"]
-        live.waiting = []
-        self._ledger.put(Commit([*waiting, *ended]), live)
+        self._ledger.put(Commit([*live.drop_waiting(), *ended]), live)
 
     def _failed(self, event: Failed) -> None:
         failure, call = event.failure, event.call
@@ -253,18 +258,20 @@ class Driver:
             raise CheckpointCorruptError(failure.message)
         if call.probe and self._dispatcher.is_probing and failure.kind is FailureKind.USAGE:
             raise UsageError(failure.message)
-        self._units[call.unit].failure = failure
-        phase = mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL
+        live = self._units[call.unit]
+        if live.given_up is None:
+            live.failure = failure
         diverged = failure.kind is FailureKind.DIVERGED
         self._act(
             self._planner.handle(
                 mop.VisitFailed(
-                    *(call.unit, call.epoch, call.step, phase, call.attempt, event.worker),
+                    *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker),
                     mop.Cause.DIVERGED if diverged else mop.Cause.ERROR,
                     failure.message if diverged else failure.signature,
                 )
             )
         )
+        self._dissolve(live)
 
     def _lost(self, event: Lost) -> None:
         for live in self._units.values():
@@ -273,12 +280,15 @@ class Driver:
         message = f"worker {event.worker} {event.cause}"
         if isinstance(event.call, VisitCall):
             self._states.drop(self._dispatcher.take(event.worker)[0])
-            self._units[event.call.unit].lose(message)
+            if self._units[event.call.unit].given_up is None:
+                self._units[event.call.unit].lose(message)
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
         self._prelude.lost(event.worker)
         if isinstance(event.call, SurveyCall):
             self._prelude.failed(event.call, message)
         self._act(self._planner.handle(mop.WorkerLost(event.worker)))
+        if isinstance(event.call, VisitCall):
+            self._dissolve(self._units[event.call.unit])
 
     def _posted(self, event: Posted) -> None:
         payload = event.payload
@@ -312,8 +322,7 @@ class Driver:
             self._submit(instructions, after_save=True)
             self._conclude(instructions)
             self._take_held(live)
-        if live.given_up is not None:
-            self._dissolve(live)
+        self._dissolve(live)
 
     def _take_held(self, live: LiveUnit) -> None:
         if live.held is not None:
@@ -354,10 +363,10 @@ class Driver:
             self._end(live, TrialStatus.FAILED, failed.reason)
 
     def _dissolve(self, live: LiveUnit) -> None:
-        """Let the trials of a stack go on alone, once nothing of it is under way."""
-        stack = self._run.history.stacks[live.id]
-        if live.commits:
+        """Let the trials of a stack that was given up go on alone, once nothing is under way."""
+        if live.given_up is None or live.commits or self._dispatcher.is_busy(live.id):
             return
+        stack = self._run.history.stacks[live.id]
         if not stack.is_dissolved:
             why = live.failure.message if live.failure else live.given_up
             alone = f"{len(live.alive)} trials go on alone"
@@ -373,4 +382,15 @@ class Driver:
     def _end(self, live: LiveUnit, status: TrialStatus, reason: str | None) -> None:
         """All that is left of a unit ends."""
         self._states.forget(live.id)
-        self._ledger.put(Commit(live.end(status, reason)), live)
+        self._ledger.put(Commit([*live.drop_waiting(), *live.end(status, reason)]), live)
+
+
+def _visit_done(event: Done, seconds: float) -> mop.VisitDone:
+    call = event.call
+    return mop.VisitDone(
+        *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker), seconds
+    )
+
+
+def _phase(call: VisitCall) -> mop.Phase:
+    return mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL

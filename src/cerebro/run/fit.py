@@ -93,6 +93,7 @@ class _Fit:
             workers=self._settings.workers,
             threaded=self._settings.threaded,
             memory_bytes=self._settings.memory_bytes,
+            device=self._settings.device,
             ready=self._ready,
             track=self._fan.record,
         )

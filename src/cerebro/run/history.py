@@ -17,6 +17,7 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.types import Json, Metrics, Mode, TrialStatus, stack_unit
 
 __all__ = [
+    "KEPT",
     "Epoch",
     "Extract",
     "Record",
@@ -31,7 +32,7 @@ Record = Mapping[str, Json]
 #: Records of trials that often come for all members of a stack at once.
 _TOGETHER = frozenset({"epoch", "trial_end", "dropped"})
 #: Checkpoints of a stack beyond which those of its members that still count are taken out.
-_KEPT = 6
+KEPT = 6
 
 
 class Extract(NamedTuple):
@@ -113,7 +114,7 @@ class RunHistory:
         visits = -1 if best is None else trial.epochs[best].visits
         return [ref for ref in refs if ref is refs[-1] or ref.visits == visits]
 
-    def extracts(self, stack: StackHistory, limit: int = _KEPT) -> list[Extract]:
+    def extracts(self, stack: StackHistory, limit: int = KEPT) -> list[Extract]:
         """What to take out of a stack's checkpoints so that at most `limit` are kept."""
         surplus = stack.checkpoints[: max(0, len(stack.checkpoints) - limit)]
         if not surplus:

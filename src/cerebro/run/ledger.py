@@ -142,8 +142,7 @@ class Ledger:
     def _check_space(self, trial_bytes: int) -> None:
         if not self._has_checked_space:
             self._has_checked_space = True
-            unfinished = sum(not t.status.is_final for t in self._run.history.trials.values())
-            check_space(self._run.store, trials=unfinished, state_bytes=trial_bytes)
+            check_space(self._run.store, self._spec, self._run.history, state_bytes=trial_bytes)
 
     def close(self) -> None:
         """Finish what was put."""

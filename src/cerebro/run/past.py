@@ -86,6 +86,7 @@ class TrialHistory:
         self.visits = visits
         self.status = TrialStatus.RUNNING if visits else TrialStatus.PENDING
         self.error = self.traceback = None
+        self.is_dropped = False
         self._best = ("", None, 0, None)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -163,7 +162,11 @@ def _verify(run: OpenRun, trial: TrialHistory) -> None:
     """Go back to the last state before the first damaged checkpoint, if there is one."""
     if trial.status.is_final and not trial.checkpoints:
         return
-    good = _intact_visits(run, trial.checkpoints, trial.checkpoints, trial.number)
+    good = _sound_visits(run, trial.checkpoints, trial.checkpoints, [trial], trial.number)
+    if good is None:
+        if trial.status.is_final:
+            return
+        good = _last_visits(trial.checkpoints)
     if good != trial.visits:
         run.append({"type": "rollback", "trial": trial.number, "visits": good})
 
@@ -172,33 +175,58 @@ def _verify_stack(run: OpenRun, stack: StackHistory) -> None:
     """The same for a stack; what was taken out of it can be had again only from all of it."""
     history = run.history
     taken = [ref for number in stack.trials for ref in history.trials[number].checkpoints]
-    if history.is_over(stack) and not stack.checkpoints:
-        return
     refs = sorted([*stack.checkpoints, *taken], key=lambda ref: ref.visits)
-    good = _intact_visits(run, refs, stack.checkpoints, stack.unit)
+    if history.is_over(stack) and not refs:
+        return
+    trials = [history.trials[number] for number in stack.trials]
+    good = _sound_visits(run, refs, stack.checkpoints, trials, stack.unit)
+    if good is None:
+        if history.is_over(stack):
+            return
+        good = _last_visits(stack.checkpoints)
     if good != stack.visits:
         number = stack_unit(stack.unit)
         run.append({"type": "rollback", "stack": number, "visits": good})
 
 
-def _intact_visits(
-    run: OpenRun, refs: Sequence[CheckpointRef], states: Sequence[CheckpointRef], unit: int
-) -> int:
-    """Visits behind the last of `states` before the first of `refs` that is damaged."""
-    limit = sys.maxsize
+def _sound_visits(
+    run: OpenRun,
+    refs: Sequence[CheckpointRef],
+    states: Sequence[CheckpointRef],
+    trials: Sequence[TrialHistory],
+    unit: int,
+) -> int | None:
+    """Visits behind the last of `states` before the first of `refs` that is damaged.
+
+    None if none is damaged.
+    """
     for ref in refs:
         try:
             checkpoint.load(run.store, ref, into=bytearray)
         except CheckpointCorruptError as error:
-            limit = ref.visits
-            good = _last_visits(states, limit)
+            before = [state for state in states if state.visits < ref.visits]
+            steps = run.history.steps
+            good = _last_visits([state for state in before if _can_go_on(trials, state, steps)])
             run.notices.append(f"{error} {unit_id(unit)} goes back to visit {good}.")
-            break
-    return _last_visits(states, limit)
+            return good
+    return None
 
 
-def _last_visits(states: Sequence[CheckpointRef], limit: int) -> int:
-    return max((ref.visits for ref in states if ref.visits < limit), default=0)
+def _last_visits(states: Sequence[CheckpointRef]) -> int:
+    return max((ref.visits for ref in states), default=0)
+
+
+def _can_go_on(trials: Sequence[TrialHistory], state: CheckpointRef, steps: int) -> bool:
+    """Whether those that come back with a state have the sums of the epoch it lies in.
+
+    Sums are kept for two epochs, but an old checkpoint as long as anybody wants it.
+    """
+    for trial in trials:
+        if trial.visits >= state.visits:
+            evaluated = sum(epoch.visits <= state.visits for epoch in trial.epochs)
+            if any(visit not in trial.sums for visit in range(evaluated * steps, state.visits)):
+                return False
+    return True
 
 
 def _missing_directories(path: str) -> list[str]:

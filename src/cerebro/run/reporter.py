@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import cast
 
 from cerebro.backend.base import Done
@@ -41,14 +41,19 @@ class Reporter:
         if visits:
             logger.warning("stopping after the visits in flight; a second Ctrl-C stops at once.")
 
-    def started(self, call: VisitCall, worker: int, *, after_save: bool) -> None:
-        """A visit was handed to a worker, perhaps because a checkpoint had become durable."""
+    def started(
+        self, call: VisitCall, worker: int, alive: Container[int], *, after_save: bool
+    ) -> None:
+        """A visit was handed to a worker, perhaps because a checkpoint had become durable.
+
+        Of a stack, the trials that have ended are in it until the next epoch; nobody is told.
+        """
         now = self.now()
         if after_save and worker in self._answered:
             self._idle_for_save[worker] = now - self._answered[worker]
         self._track(
             records.VisitStarted(
-                trials=call.trials,
+                trials=tuple([trial for trial in call.trials if trial in alive]),
                 epoch=call.epoch,
                 step=call.step,
                 phase=_phase(call),
@@ -63,11 +68,12 @@ class Reporter:
         now = self._answered[worker] = self.now()
         return now
 
-    def finished(self, event: Done, started: float, ended: float) -> None:
-        """A visit was answered."""
+    def finished(self, event: Done, started: float, ended: float, alive: Container[int]) -> None:
+        """A visit was answered; these trials have not ended, in it or before."""
         call, report = event.call, event.report
+        told = [pair for pair in zip(call.trials, report.members, strict=True) if pair[0] in alive]
         visit = records.VisitFinished(
-            trials=call.trials,
+            trials=tuple([trial for trial, _ in told]),
             epoch=call.epoch,
             step=call.step,
             phase=_phase(call),
@@ -80,10 +86,11 @@ class Reporter:
             hop_s=report.hop_s,
             checkpoint_s=self._idle_for_save.pop(event.worker, 0.0),
             rows=report.rows,
-            members=tuple(_member(member) for member in report.members),
+            members=tuple([_member(member) for _, member in told]),
         )
         self._efficiency.visit(visit)
-        self._track(visit)
+        if told:
+            self._track(visit)
 
     def worker(self, worker: int, *, alive: bool, cause: str | None) -> None:
         """A worker joined or was lost. Those of the start count from the first dispatch on."""

@@ -133,13 +133,14 @@ def read_document(store: Store) -> RunDocument | None:
             "wrote it. Use that one, or start the run afresh."
         )
     expected = {field.name for field in fields(RunDocument)}
+    # Of a version that had no stacks.
     body.setdefault("stacks", {})
     if body.keys() != expected:
         raise RunCorruptError(
             f"{where} must have the fields {sorted(expected)}, but has {sorted(body)}: it is "
             "another file. Restore it from a copy, or start the run afresh."
         )
-    return RunDocument(**body)
+    return RunDocument(**{**body, "spec": {"stack": False, "same_order": False, **body["spec"]}})
 
 
 def environment(versions: Mapping[str, str], device: str) -> dict[str, Json]:

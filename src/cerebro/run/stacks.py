@@ -154,14 +154,22 @@ def describe_stacks(sizes: list[int], trials: int) -> str:
 
 
 def compose(
-    survey: Survey, setting: Setting, *, workers: int, steps: Mapping[int, int]
+    survey: Survey,
+    setting: Setting,
+    *,
+    workers: int,
+    steps: Mapping[int, int],
+    devices: int = 1,
 ) -> Composition:
     """Put trials into stacks.
 
     Args:
         workers: How many visits run at once.
         steps: Training steps that each trial takes in the whole run.
+        devices: Over how many the workers are spread; each has the memory of the survey.
     """
+    # Every worker that shares a device may have a stack on it at the same time.
+    memory_bytes = survey.memory_bytes // -(-workers // devices)
     work = [
         _alone_s(group) * sum(steps[trial] for trial in group.trials) for group in survey.groups
     ]
@@ -169,8 +177,8 @@ def compose(
     plans = []
     for group, part in zip(survey.groups, work, strict=True):
         # Other groups keep their share of the workers busy meanwhile.
-        share = workers * part / total if total > 0 else float(workers)
-        plans.append(_plan(group, setting, share, steps[group.trials[0]], survey.memory_bytes))
+        share = workers * part / total if part > 0 else float(workers)
+        plans.append(_plan(group, setting, share, steps[group.trials[0]], memory_bytes))
     return Composition(setting=setting, groups=tuple(plans))
 
 

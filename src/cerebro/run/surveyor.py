@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cerebro.data import open_dataset
+from cerebro.run.devices import count_devices
 from cerebro.run.history import TrialHistory
 from cerebro.run.recovery import OpenRun
 from cerebro.run.spec import RunSpec
-from cerebro.run.stacks import Composition, compose
+from cerebro.run.stacks import Composition, GroupPlan, compose
 from cerebro.run.unit import Record
 from cerebro.train.visit import Survey, SurveyCall
 from cerebro.types import Split
@@ -24,10 +25,12 @@ _ATTEMPTS = 2
 class Surveyor:
     """Knows which trials were asked about; the journal says which are placed."""
 
-    def __init__(self, spec: RunSpec, run: OpenRun, workers: int) -> None:
+    def __init__(self, spec: RunSpec, run: OpenRun, workers: int, device: str) -> None:
         self._spec = spec
         self._run = run
         self._workers = workers
+        #: What was asked for; the first worker tells what it is.
+        self._device = device
         self._failures = 0
 
     def due(self) -> list[TrialHistory]:
@@ -60,7 +63,13 @@ class Surveyor:
             trial: self._spec.epochs * -(-rows // size)
             for trial, size in zip(call.trials, call.batch_sizes, strict=True)
         }
-        composition = compose(survey, self._spec.stack, workers=self._workers, steps=steps)
+        composition = compose(
+            survey,
+            self._spec.stack,
+            workers=self._workers,
+            steps=steps,
+            devices=self._count_devices(),
+        )
         for obstacle, count in composition.obstacles().items():
             told = f"{count} trials are" if count > 1 else "1 trial is"
             logger.warning("%s not stacked: %s", told, obstacle)
@@ -78,13 +87,19 @@ class Surveyor:
             return None
         if not is_final:
             logger.warning("trials are not stacked: looking at them failed: %s", message)
-        record = self._record(Composition(setting=self._spec.stack, groups=()))
-        return {**record, "trials": list(call.trials)}
+        group = GroupPlan(trials=call.trials, obstacle=f"looking at them failed: {message}")
+        return self._record(Composition(setting=self._spec.stack, groups=(group,)))
+
+    def _count_devices(self) -> int:
+        document = self._run.document
+        kind = "cpu" if document is None else str(document.environment.get("device"))
+        return count_devices(kind, self._device)
 
     def _record(self, composition: Composition) -> Record:
         run, document = self._run, self._run.document
-        if document is not None and not document.stacks:
-            run.rewrite(replace(document, stacks=composition.to_json()))
         trials = run.history.trials.values()
+        # What it says may be of a driver that was killed before it could journal the same.
+        if document is not None and not any(trial.is_placed for trial in trials):
+            run.rewrite(replace(document, stacks=composition.to_json()))
         alone = sum(trial.is_placed and trial.stack is None for trial in trials)
         return composition.record(alone + len(run.history.stacks), self._spec.train_shards)

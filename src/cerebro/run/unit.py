@@ -130,6 +130,11 @@ class LiveUnit:
             if trial not in skipped
         ]
 
+    def drop_waiting(self) -> list[Record]:
+        """Visits that wait are never saved: the records of trials that ended in them."""
+        waiting, self.waiting = self.waiting, []
+        return [record for record in waiting if record["type"] == "trial_end"]
+
     def end(self, status: TrialStatus, reason: str | None) -> list[Record]:
         """All trials that are left end like this: their journal records."""
         failure = None if status is TrialStatus.FINISHED else self.failure

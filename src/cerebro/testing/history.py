@@ -64,7 +64,9 @@ class _Checker:
             if self._is_settled:
                 raise HistoryError(f"{self._root}: it must have a {layout.RUN}")
             return
-        self._spec: dict[str, Any] = json.loads(store.read(layout.RUN))["spec"]
+        document = json.loads(store.read(layout.RUN))
+        self._spec: dict[str, Any] = document["spec"]
+        self._decided: dict[str, Any] = document.get("stacks") or {}
         self._steps = int(self._spec["train_shards"])
         self._judge = StackJudge(self._trials, self._steps, self._require, self._best_epoch)
         try:
@@ -108,6 +110,7 @@ class _Checker:
         elif kind == "done":
             self._is_done = True
         elif kind == "stacks":
+            self._check_decided(record)
             self._judge.compose(record)
         elif "stack" in record:
             self._judge.retain(self._judge.apply(kind, record))
@@ -115,6 +118,24 @@ class _Checker:
                 self._note_times(stack_unit(record["stack"]), record)
         elif kind != "forced":
             self._apply_trial(kind, record)
+
+    def _check_decided(self, record: Mapping[str, Any]) -> None:
+        """What run.json says is what became of the first trials."""
+        if self._judge.stacks or any(trial.is_placed for trial in self._trials.values()):
+            return
+        groups = self._decided.get("groups", [])
+        sizes = [len(stack["trials"]) for stack in record["stacks"]]
+        found = (len(record["trials"]), len(sizes), max(sizes, default=0))
+        told = (
+            sum(group["trials"] for group in groups),
+            sum(group["stacks"] for group in groups),
+            max((group["members"] for group in groups), default=0),
+        )
+        self._require(
+            found == told,
+            f"(trials, stacks, members of the largest) must be {told}, as {layout.RUN} says, but "
+            f"are {found}",
+        )
 
     def _apply_trial(self, kind: str, record: Mapping[str, Any]) -> None:
         number = record["trial"]
@@ -229,7 +250,7 @@ class _Checker:
             trial.number,
         )
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits, trial.status = visits, None
+        trial.visits, trial.status, trial.is_dropped = visits, None, False
 
     # The end, and files
 

@@ -193,7 +193,8 @@ class StackJudge:
     def _reset(self, trial: Trial, visits: int) -> None:
         trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits, trial.status, trial.is_ending = visits, None, False
+        trial.visits, trial.status = visits, None
+        trial.is_ending = trial.is_dropped = False
 
     def retain(self, stack: Stack) -> None:
         """The last two, as long as it is trained, and what any trial wants."""

@@ -146,7 +146,8 @@ class ToyFramework:
             if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
                 raise Diverged("the weights are not finite after the visit")
         except Diverged as error:
-            if call.stack is None:
+            plan = FaultPlan.of(call.params[index])
+            if call.stack is None or (plan is not None and plan.kind is Fault.NAN_STACK):
                 raise
             # Weights that are not finite are never saved.
             for name, tensor in tensors.items():

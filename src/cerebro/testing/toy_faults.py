@@ -35,6 +35,8 @@ class Fault(enum.StrEnum):
     #: Never answer.
     HANG = "hang"
     NAN_LOSS = "nan_loss"
+    #: The same, and all that are trained with it diverge too.
+    NAN_STACK = "nan_stack"
     #: A weight becomes infinite.
     NAN_STATE = "nan_state"
     #: The accuracy of an evaluation is NaN.
@@ -88,7 +90,7 @@ def strike(
         threading.Event().wait()
     if kind is Fault.NAN_STATE:
         tensors["weight"][0, 0] = np.inf
-    return math.nan if kind is Fault.NAN_LOSS else loss
+    return math.nan if kind in (Fault.NAN_LOSS, Fault.NAN_STACK) else loss
 
 
 class UnpicklableError(Exception):

@@ -220,6 +220,8 @@ class Board:
         place = (record.phase, record.shard)
         for trial in record.trials:
             row = self._row(trial)
+            if row.status.is_final:
+                continue
             self._set_status(row, TrialStatus.RUNNING)
             row.visits[record.worker] = place
         self.now_s = max(self.now_s, record.time_s)
@@ -230,7 +232,7 @@ class Board:
         self.now_s = max(self.now_s, record.end_s)
         self._live_visits += len(record.trials)
         flight = self.in_flight.get(record.worker)
-        if flight is not None and flight.trials == record.trials:
+        if flight is not None and _is_answered(flight, record):
             del self.in_flight[record.worker]
         training = record.phase == "train"
         for trial, member in zip(record.trials, record.members, strict=True):
@@ -273,3 +275,10 @@ class Board:
     def _count(self, row: TrialRow, done: int) -> None:
         self.visits_done += done - row.done
         row.done = done
+
+
+def _is_answered(flight: VisitStarted, record: VisitFinished) -> bool:
+    """Trials that ended in a visit are not told of when it is finished."""
+    if (flight.epoch, flight.step, flight.phase) != (record.epoch, record.step, record.phase):
+        return False
+    return flight.trials == record.trials or set(flight.trials) >= set(record.trials)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
 import inspect
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 
 from cerebro.task import Task
 
 #: Prefix of the modules made of `file.py:Class` tasks.
 FILE_MODULE = "cerebro_task_"
+_UNKNOWN = "\x00at "
+_PLAIN = enum.Enum
 
 
 def describe_task(task: Task) -> tuple[str, str]:
@@ -43,8 +47,15 @@ def has_own_state(task: Task) -> bool:
 
 
 def describe_value(value: object) -> str:
-    """What a value holds, as text: equal for equal values, whatever objects they are."""
-    return "\x1f".join(_state(value, is_exact=True))
+    """What a value holds, as text: equal for equal values, whatever objects they are.
+
+    Raises:
+        ValueError: it is of a kind of which nobody can tell.
+    """
+    text = "\x1f".join(_state(value, is_exact=True))
+    if _UNKNOWN in text:
+        raise ValueError(f"a {type(value).__name__} cannot be compared with another")
+    return text
 
 
 def _digest(task: Task) -> str:
@@ -97,6 +108,16 @@ def _state(value: object, *, is_exact: bool = False, inside: tuple[int, ...] = (
         yield repr(value)
     elif isinstance(value, type | FunctionType | BuiltinFunctionType):
         yield f"{value.__module__}:{value.__qualname__}"
+        if is_exact and isinstance(value, FunctionType) and id(value) not in inside:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            given = [value.__defaults__, value.__kwdefaults__, cells]
+            yield from _state(given, is_exact=True, inside=(*inside, id(value)))
+    elif isinstance(value, range | slice | _PLAIN):
+        yield repr(value)
+    elif isinstance(value, functools.partial | MethodType) and id(value) not in inside:
+        parts = [value.__func__, value.__self__] if isinstance(value, MethodType) else None
+        held = parts or [value.func, value.args, value.keywords]  # type: ignore[union-attr]
+        yield from _state(held, is_exact=is_exact, inside=(*inside, id(value)))
     elif id(value) in inside:
         yield f"the one {inside[::-1].index(id(value))} above"
     elif isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -126,4 +147,4 @@ def _content(value: object, inside: tuple[int, ...]) -> Iterator[str]:
         if getattr(value, "__dict__", None):
             yield from _state(vars(value), is_exact=True, inside=inside)
         else:
-            yield f"at {id(value):x}"
+            yield f"{_UNKNOWN}{id(value):x}"

@@ -5,7 +5,8 @@ from importlib import metadata
 
 import pytest
 
-from cerebro.config.machine import available_cores, count_gpus, default_workers
+from cerebro.config.machine import available_cores, default_workers
+from cerebro.run.devices import count_devices, count_gpus
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def gpus(monkeypatch):
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize(
-    ("visible", "count"), [("0", 1), ("2,0", 2), ("", 0), ("-1", 0), ("0,-1,2", 1), ("GPU-f00", 1)]
+    ("visible", "count"),
+    [("0", 1), ("2,0", 2), ("", 0), ("-1", 0), ("0,-1,2", 1), ("GPU-f00", 1), ("0,1,2,3", 3)],
 )
 def test_what_is_hidden_does_not_count(monkeypatch, visible, count):
     assert count_gpus() == 3
@@ -31,6 +33,12 @@ def test_there_is_a_worker_for_every_gpu():
     assert default_workers("auto", 1) == default_workers("cuda", 1) == 3
     assert default_workers("cuda:1", 1) == 1
     assert default_workers("cpu", 1) == available_cores()
+
+
+@pytest.mark.usefixtures("gpus")
+def test_workers_are_spread_over_what_they_got():
+    assert count_devices("cuda", "auto") == count_devices("cuda", "cuda") == 3
+    assert count_devices("cuda", "cuda:1") == count_devices("cpu", "auto") == 1
 
 
 @pytest.mark.usefixtures("gpus")

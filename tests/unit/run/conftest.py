@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cerebro.run.spec import RunSpec
+from tests import experiments
 from tests.experiments import fast_folder, fit_toy, make_toy_data, toy_spec
 from tests.unit.run.runs import fit_until
 
@@ -21,7 +22,7 @@ def data() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def spec(data: Path) -> RunSpec:
     """Two trials, two epochs of two visits each."""
-    return toy_spec(data)
+    return toy_spec(data, stack=False)
 
 
 @pytest.fixture
@@ -47,3 +48,11 @@ def unfinished(root: Path, spec: RunSpec) -> Path:
     """A run whose trial 0 has done three of its four visits."""
     fit_until(root, spec, 3)
     return root
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _unstacked() -> Iterator[None]:
+    """Tests of runs say themselves whether trials are stacked: they count visits and files."""
+    before, experiments.STACK = experiments.STACK, False
+    yield
+    experiments.STACK = before

@@ -16,6 +16,7 @@ from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.track.records import WorkerChanged
+from cerebro.train.visit import VisitCall
 from tests.experiments import fit_toy, learnt, outcome, toy_spec
 from tests.unit.run.runs import StoppedBackend, fit_until, records_of
 
@@ -33,20 +34,23 @@ def whole(data, tmp_path_factory):
 )
 @pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])
 def test_a_signal_ends_the_run_and_the_same_command_resumes_it(
-    folder, root, spec, whole, number, code, threaded
+    data, folder, root, number, code, threaded
 ):
+    spec = toy_spec(data, epochs=4)
     log = folder / "visits"
     task = ToyTask(log=str(log))
     backend = StoppedBackend(root, 3, number=number)
     with pytest.raises(RunInterrupted, match="the same command resumes it") as caught:
         fit_toy(root, spec, backend=backend, task=task, workers=2, threaded=threaded)
     assert caught.value.exit_code == code
-    # Visits in flight were finished and saved.
+    # Visits in flight were finished and saved: of each of two trials two are durable, one is done
+    # and one has begun by the time that the driver hears of it. There are 16 in all.
     assert 3 <= len(records_of(root, "visit")) == len(log.read_text().splitlines()) <= 8
     assert not Result.open(root).is_finished
     check(root)
     fit_toy(root, spec)
-    assert outcome(root) == outcome(whole)
+    fit_toy(folder / "whole", spec)
+    assert outcome(root) == outcome(folder / "whole")
 
 
 def test_a_signal_when_all_is_done_changes_nothing(root, spec, whole):
@@ -134,8 +138,8 @@ class Deadly(InlineBackend):
         return found
 
     def submit(self, worker, call, source, **options):
-        is_deadly = (call.trials, call.is_training, call.visits) == ((0,), True, self.visits)
-        if self.deaths and is_deadly:
+        is_visit = isinstance(call, VisitCall) and call.is_training and 0 in call.trials
+        if self.deaths and is_visit and call.visits == self.visits:
             self.deaths -= 1
             self._events.put(Lost(worker, call, "was killed by SIGKILL"))
             self._events.put(Joined(self.info))
@@ -161,6 +165,31 @@ def test_a_visit_whose_worker_died_is_done_again(root, spec, whole, visits, deat
     check(root)
     assert learnt(root) == learnt(whole)
     assert [record["attempt"] for record in records_of(root, "visit", 0)][visits - 1] == deaths
+
+
+@pytest.mark.parametrize("visits", [1, 2, 3])
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_so_is_one_of_a_stack(data, folder, visits, deaths):
+    """Three dead workers are one too many: its trials go on alone, and the third dies no more."""
+    spec = toy_spec(data, stack=2)
+    fit_toy(folder / "whole", spec)
+    fit_toy(folder / "run", spec, backend=Deadly(deaths, visits))
+    check(folder / "run")
+    assert len(records_of(folder / "run", "dissolved")) == (deaths == 3)
+    # Alone, too, they began at the shard of the stack.
+    assert learnt(folder / "run") == learnt(folder / "whole")
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])
+def test_a_signal_ends_a_run_with_stacks(data, folder, threaded):
+    spec, root = toy_spec(data, stack=2, epochs=4), folder / "run"
+    fit_toy(folder / "whole", spec)
+    with pytest.raises(RunInterrupted, match="the same command resumes it"):
+        fit_toy(root, spec, backend=StoppedBackend(root, 3), workers=2, threaded=threaded)
+    assert 3 <= len(records_of(root, "visit")) < 8
+    check(root)
+    fit_toy(root, spec)
+    assert outcome(root) == outcome(folder / "whole")
 
 
 def test_people_are_told_which_worker_died_and_why(root, spec):

@@ -40,7 +40,7 @@ def reporter(told):
 
 
 def test_a_visit_is_told_when_it_starts(reporter, told):
-    reporter.started(CALL, 1, after_save=False)
+    reporter.started(CALL, 1, {3}, after_save=False)
     (record,) = told
     assert record == records.VisitStarted(
         trials=(3,), epoch=1, step=0, phase="train", shard=1, worker=1, time_s=record.time_s
@@ -51,7 +51,7 @@ def test_a_visit_is_told_when_it_starts(reporter, told):
 def test_a_visit_is_told_with_its_means_when_it_is_done(reporter, told):
     member = MemberReport(sums={"loss": (2.0, 4)}, losses=(0.5,), first_step=9)
     report = VisitReport(rows=4, members=(member,), compute_s=0.5, hop_s=0.1)
-    reporter.finished(Done(1, CALL, report, None), 2.0, 3.0)
+    reporter.finished(Done(1, CALL, report, None), 2.0, 3.0, {3})
     (record,) = told
     assert record.members == (records.MemberVisit((0.5,), 9, {"loss": 0.5}),)
     assert (record.start_s, record.end_s, record.worker) == (2.0, 3.0, 1)
@@ -59,8 +59,8 @@ def test_a_visit_is_told_with_its_means_when_it_is_done(reporter, told):
 
 def test_the_time_of_visits_adds_up_to_the_efficiency(reporter):
     report = VisitReport(rows=4, members=MEMBERS, compute_s=0.75)
-    reporter.finished(Done(0, CALL, report, None), 0.0, 1.0)
-    reporter.finished(Done(1, CALL, report, None), 0.0, 1.0)
+    reporter.finished(Done(0, CALL, report, None), 0.0, 1.0, {3})
+    reporter.finished(Done(1, CALL, report, None), 0.0, 1.0, {3})
     assert reporter.summary().efficiency == pytest.approx(0.75)
 
 
@@ -71,7 +71,7 @@ def test_a_worker_that_died_is_not_counted_until_another_takes_its_place(reporte
     died = told[-1]
     assert (died.worker, died.alive, died.cause) == (1, False, "was killed")
     report = VisitReport(rows=1, members=MEMBERS, compute_s=100.0)
-    reporter.finished(Done(0, CALL, report, None), died.time_s, died.time_s + 100.0)
+    reporter.finished(Done(0, CALL, report, None), died.time_s, died.time_s + 100.0, {3})
     assert reporter.summary().capacity_s == pytest.approx(100.0)
     reporter.worker(1, alive=True, cause=None)
     assert reporter.summary().capacity_s > 150.0
@@ -79,13 +79,13 @@ def test_a_worker_that_died_is_not_counted_until_another_takes_its_place(reporte
 
 def test_idling_for_a_checkpoint_is_told_apart_from_waiting(reporter, told):
     report = VisitReport(rows=1, members=MEMBERS, compute_s=1.0)
-    reporter.started(CALL, 0, after_save=True)
-    reporter.finished(Done(0, CALL, report, None), 0.0, 0.0)
+    reporter.started(CALL, 0, {3}, after_save=True)
+    reporter.finished(Done(0, CALL, report, None), 0.0, 0.0, {3})
     reporter.answered(0)
-    reporter.started(CALL, 0, after_save=True)
-    reporter.finished(Done(0, CALL, report, None), 1.0, 2.0)
-    reporter.started(CALL, 0, after_save=False)
-    reporter.finished(Done(0, CALL, report, None), 2.0, 3.0)
+    reporter.started(CALL, 0, {3}, after_save=True)
+    reporter.finished(Done(0, CALL, report, None), 1.0, 2.0, {3})
+    reporter.started(CALL, 0, {3}, after_save=False)
+    reporter.finished(Done(0, CALL, report, None), 2.0, 3.0, {3})
     first, second, third = (told[index].checkpoint_s for index in (1, 3, 5))
     assert first == 0.0
     assert 0.0 < second <= told[2].time_s

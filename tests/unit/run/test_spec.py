@@ -91,6 +91,19 @@ def test_a_document_with_other_fields_is_refused_whatever_its_digest(store, writ
         read_document(store)
 
 
+def test_a_document_of_a_version_without_stacks_is_one_of_a_run_without(store, spec, written):
+    body = json.loads(store.read("run.json"))
+    del body["digest"], body["stacks"], body["spec"]["stack"], body["spec"]["same_order"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    body["digest"] = hashlib.sha256(text.encode()).hexdigest()
+    store.write("run.json", json.dumps(body).encode())
+    found = read_document(store)
+    assert found is not None
+    assert found == written
+    assert spec_changes(found.spec, spec) == {}
+    assert spec_changes(found.spec, replace(spec, stack="auto")) == {"stack": (False, "auto")}
+
+
 def test_the_environment_names_what_decides_the_last_bits():
     found = environment({"torch": "2.9"}, "cuda")
     assert (found["torch"], found["device"]) == ("2.9", "cuda")

@@ -8,20 +8,22 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro import results
 from cerebro.backend import InlineBackend
 from cerebro.backend.base import Failed, Lost, Surveyed
 from cerebro.backend.failure import describe_failure
 from cerebro.errors import ShardCorruptError, UsageError
 from cerebro.results import Result
-from cerebro.run.recovery import open_run
+from cerebro.run.recovery import OpenRun, open_run
 from cerebro.run.spec import Checkpointing
 from cerebro.storage import LocalStore
+from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.types import TrialStatus
 from tests.experiments import fit_toy, learnt, make_toy_data, outcome, toy_spec
-from tests.unit.run.runs import fit_until, records_of
+from tests.unit.run.runs import Crash, fit_until, records_of
 
 LRS = {"lr": [0.5, 0.05, 0.2, 0.1, 0.3]}
 FINISHED, FAILED, DIVERGED = TrialStatus.FINISHED, TrialStatus.FAILED, TrialStatus.DIVERGED
@@ -241,6 +243,42 @@ def test_a_resumed_run_has_the_same_stacks_and_no_new_survey(data, root):
     assert len(records_of(root, "stacks")) == 1
 
 
+def test_a_driver_killed_before_it_journals_what_it_decided_has_decided_nothing(
+    data, root, monkeypatch
+):
+    append = OpenRun.append
+
+    def killed(run, *records):
+        if records[0]["type"] == "stacks":
+            raise Crash
+        append(run, *records)
+
+    spec = toy_spec(data, {"lr": [0.1 * n for n in range(1, 9)]}, stack="auto")
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenRun, "append", killed)
+        with pytest.raises(Crash):
+            fit_toy(root, spec, task=ToyTask(gain=4.0))
+    assert Result.open(root).document.stacks["groups"][0]["stacks"] == 1
+    fit_toy(root, spec, task=ToyTask(gain=4.0), workers=4)
+    check(root)
+    assert Result.open(root).document.stacks["groups"][0]["stacks"] == 4
+    assert len(records_of(root, "stacks")[0]["stacks"]) == 4
+
+
+def test_each_file_of_a_stack_is_read_once_for_a_digest(data, root, monkeypatch):
+    fit_toy(root, toy_spec(data, LRS, stack=100))
+    loads = []
+
+    def load(store, ref, **options):
+        loads.append(ref.name)
+        return load_checkpoint(store, ref, **options)
+
+    monkeypatch.setattr(results, "load_checkpoint", load)
+    Result.open(root).digest()
+    files = (root / "stacks").rglob("*.safetensors")
+    assert sorted(loads) == sorted(path.stem for path in files)
+
+
 def test_another_setting_is_refused(data, root):
     fit_until(root, toy_spec(data, LRS, stack=2), 1, "visit", trial=None)
     with pytest.raises(UsageError, match="stack was 2 and is 3"):
@@ -325,6 +363,9 @@ def test_after_two_failures_trials_are_trained_alone(data, root, caplog):
     assert records_of(root, "stacks")[0]["stacks"] == []
     (told,) = caplog.messages
     assert told.startswith("trials are not stacked: looking at them failed: ValueError: no luck")
+    (group,) = Result.open(root).document.stacks["groups"]
+    assert (group["trials"], group["stacks"]) == (5, 0)
+    assert group["obstacle"].startswith("looking at them failed: ValueError: no luck")
 
 
 def test_another_worker_is_asked_when_the_first_dies(data, root):

@@ -20,10 +20,12 @@ def group(count: int = 8, first: int = 0, **changes) -> Group:
     return Group(trials=tuple(range(first, first + count)), **fields)
 
 
-def composed(*groups: Group, setting: Setting = "auto", workers=1, steps=1000, memory=10**9):
+def composed(
+    *groups: Group, setting: Setting = "auto", workers=1, steps=1000, memory=10**9, devices=1
+):
     survey = Survey(groups=groups, memory_bytes=memory)
     numbers = {trial: steps for one in groups for trial in one.trials}
-    return compose(survey, setting, workers=workers, steps=numbers)
+    return compose(survey, setting, workers=workers, steps=numbers, devices=devices)
 
 
 def sizes(composition) -> list[int]:
@@ -94,6 +96,21 @@ def test_memory_limits_the_members():
     alone = composed(group(8), memory=needed, setting=8)
     assert alone.stacks == []
     assert "memory" in next(iter(alone.obstacles()))
+
+
+def test_workers_on_one_device_share_its_memory():
+    needed = 2 * 100 + 100
+    for workers, devices, size in [(1, 1, 6), (2, 1, 3), (4, 2, 3), (3, 2, 3), (2, 2, 6)]:
+        composition = composed(
+            group(48), memory=2 * 6 * needed, setting=48, workers=workers, devices=devices
+        )
+        assert set(sizes(composition)) == {size}, (workers, devices)
+
+
+def test_a_group_whose_steps_cost_nothing_leaves_the_workers_to_the_others():
+    for setting in ("auto", "probe", 4):
+        composition = composed(group(8), group(2, 8, step_s={}), workers=2, setting=setting)
+        assert composition.trials == list(range(10))
 
 
 @pytest.mark.parametrize(("steps", "compiled"), [(10, False), (10**6, True)])
@@ -190,7 +207,7 @@ def test_every_trial_is_placed_once_and_no_stack_is_too_large(
     stacked = [trial for trials, _ in composition.stacks for trial in trials]
     assert len(set(stacked)) == len(stacked)
     for trials, _ in composition.stacks:
-        assert len(trials) * 300 <= memory / 2
+        assert workers * len(trials) * 300 <= memory / 2
         if isinstance(setting, int):
             assert len(trials) <= setting
     firsts = [trials[0] for trials, _ in composition.stacks]

@@ -131,3 +131,11 @@ def test_a_state_with_other_trials_than_the_journal_says(home, tmp_path):
             path.unlink()
     with pytest.raises(HistoryError, match="s0000: a checkpoint that counts must be intact"):
         check(tmp_path / "run")
+
+
+def test_other_stacks_than_run_json_says(spoil):
+    def change(records):
+        stack = of(records, "stacks")["stacks"][0]
+        stack["trials"].pop()
+
+    assert "as run.json says" in spoil("diverged", change)

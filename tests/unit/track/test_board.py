@@ -185,3 +185,15 @@ def test_curves_have_one_value_an_epoch() -> None:
     for record in resumed_run():
         history.record(record)
     assert list(history.curves[1]["val_accuracy"]) == [0.6, 0.61]
+
+
+def test_a_trial_that_has_ended_is_never_running_again() -> None:
+    board = Board()
+    board.record(TrialFinished(trial=1, status=TrialStatus.DIVERGED, error="loss is nan"))
+    start = VisitStarted(
+        trials=(0, 1), epoch=0, step=1, phase="train", shard=1, worker=0, time_s=1.0
+    )
+    board.record(start)
+    assert board.rows[1].status is TrialStatus.DIVERGED
+    assert board.rows[1].visits == {}
+    assert board.rows[0].status is TrialStatus.RUNNING

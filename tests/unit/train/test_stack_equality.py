@@ -134,6 +134,85 @@ def test_evaluations_agree(name: str) -> None:
             assert found[metric][0] == pytest.approx(total, rel=TOLERANCE, abs=1e-3)
 
 
+class Odd(nn.Module):
+    """A gradient that lies otherwise in memory than its parameter; a weight of no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(16, 8) / 4)
+        self.second = nn.Parameter(torch.randn(zoo.CLASSES, 8) / 3)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * torch.einsum("bi,io,co->bc", x, self.first, self.second)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop"])
+def test_gradients_of_any_layout(name: str) -> None:
+    assert_alike(*both(zoo.Zoo(Odd, OPTIMIZERS[name]), zoo.FLAT))
+
+
+def test_members_that_are_left_go_on_as_before() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    task, params = zoo.Zoo(make, OPTIMIZERS["momentum_of_some"]), zoo.make_params(3)
+    framework = TorchFramework(task, device="cpu")
+    state = None
+    for number in range(zoo.VISITS):
+        # The only one with momentum 0 stays.
+        trials = (0, 1, 2) if number < 2 else (0,)
+        call = zoo.visit(trials, params[: len(trials)], number, unit=-1, stack=Stacking())
+        shard = zoo.make_shard(shape, number=number % 2)
+        state, _ = framework.train(call, shard, state, zoo.allocate)
+    assert state is not None
+    data, _ = take_member(state.buffer, state.meta, 0)
+    plain = zoo.train_plain(TorchFramework(task, device="cpu"), shape, params[:1])
+    assert zoo.difference(plain.tensors[0], zoo.tensors_of(memoryview(data))) < TOLERANCE
+
+
+def test_a_visit_that_is_asked_for_again_gives_the_same() -> None:
+    make, shape = zoo.ARCHITECTURES["dropout"]
+    task, params = zoo.Zoo(make, OPTIMIZERS["step_lr"]), zoo.make_params(2)
+    framework = TorchFramework(task, device="cpu")
+    shard = zoo.make_shard(shape)
+
+    def visit(state: State | None, number: int) -> State:
+        call = zoo.visit((0, 1), params, number, unit=-1, stack=Stacking())
+        return framework.train(call, shard, state, zoo.allocate)[0]
+
+    first = visit(None, 0)
+    again = visit(None, 0)
+    assert bytes(first.buffer) == bytes(again.buffer)
+    assert bytes(visit(first, 1).buffer) == bytes(visit(first, 1).buffer)
+
+
+class Sampling(nn.Module):
+    """Dropout that stays on, and a buffer that evaluations change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, zoo.CLASSES)
+        self.count: torch.Tensor
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return nn.functional.dropout(self.layer(x), 0.5)
+
+
+def test_evaluations_repeat_themselves_and_leave_the_state_alone() -> None:
+    task, params = zoo.Zoo(Sampling), zoo.make_params(MEMBERS)
+    stacked = zoo.train_stacked(TorchFramework(task, device="cpu"), zoo.FLAT, params)
+    state = stacked.states[0]
+    before = bytes(state.buffer)
+    call = zoo.visit((0, 1, 2), params, 0, split=Split.VAL, stack=Stacking())
+    shard = zoo.make_shard(zoo.FLAT, number=5)
+    reports = [
+        TorchFramework(task, device="cpu").evaluate(call, shard, state).members for _ in range(2)
+    ]
+    assert reports[0] == reports[1]
+    assert bytes(state.buffer) == before
+
+
 class Itemized(zoo.Zoo):
     """Metrics as people write them, and one that only a number can go into."""
 

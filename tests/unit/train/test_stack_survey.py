@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -154,22 +155,99 @@ class Counting(Mlp):
         return Odd(16, zoo.CLASSES)
 
 
+class Cycling(Mlp):
+    scheduler_step = "batch"
+
+    def optimizer(self, model, params):
+        made = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        return made, torch.optim.lr_scheduler.OneCycleLR(made, 0.1, total_steps=100)
+
+
+class Clamped(Mlp):
+    def optimizer(self, model, params):
+        made = super().optimizer(model, params)
+        made.register_step_post_hook(lambda *_: None)
+        return made
+
+
+class Replacing(Mlp):
+    """Keeps a mean in a buffer that it makes anew each time."""
+
+    def model(self, params):
+        class Mean(nn.Linear):
+            def forward(self, x):
+                self.mean = 0.9 * self.mean + 0.1 * x.mean()
+                return super().forward(x)
+
+        made = Mean(16, zoo.CLASSES)
+        made.register_buffer("mean", torch.zeros(()))
+        return made
+
+
+class Drawing(Mlp):
+    def loss(self, model, batch, params):
+        return super().loss(model, batch, params) * (1 + random.random())
+
+
 @pytest.mark.parametrize(
     ("task", "why_not"),
     [
+        (Cycling(), "OneCycleLR moves momentum"),
+        (Clamped(), "the optimizer has hooks"),
+        (Replacing(), "mean is replaced"),
+        (Drawing(), "Python's or NumPy's generator"),
         (Branching(), "item"),
         (Augmented(), "Augmented.augment"),
         (Lbfgs(), "Adadelta has no stacked version"),
         (Dampened(), "dampening"),
         (Counting(), "other losses"),
     ],
-    ids=["branch", "augment", "optimizer", "option", "wrong"],
+    ids=[
+        *("cycle", "hook", "replaced", "random"),
+        "branch",
+        "augment",
+        "optimizer",
+        "option",
+        "wrong",
+    ],
 )
 def test_what_cannot_be_stacked_is_told(task: Task, why_not: str) -> None:
     group = only(survey(task, [{}, {}]))
     assert group.obstacle is not None
     assert why_not in group.obstacle
     assert "\n" not in group.obstacle
+
+
+def test_functions_that_hold_other_values_are_apart() -> None:
+    class Leaky(Mlp):
+        def model(self, params):
+            class Act(nn.Module):
+                def __init__(self, act):
+                    super().__init__()
+                    self.act = act
+
+                def forward(self, x):
+                    return self.act(x)
+
+            slope = params["slope"]
+            act = Act(lambda x: functional.leaky_relu(x, slope))
+            return nn.Sequential(nn.Linear(16, 8), act, nn.Linear(8, zoo.CLASSES))
+
+    params = [{"slope": s, "lr": lr} for s in (0.1, 0.5) for lr in (0.1, 0.2)]
+    assert groups(survey(Leaky(), params)) == [(10, 11), (12, 13)]
+
+
+def test_numbers_that_some_trials_do_not_have_split_the_group() -> None:
+    class Maybe(Mlp):
+        def loss(self, model, batch, params):
+            weight = params["weight"]
+            loss = super().loss(model, batch, params)
+            return loss if weight is None else loss * weight
+
+    params: list[dict[str, Any]] = [{"weight": w} for w in (0.1, 0.2, None, 0.1)]
+    found = survey(Maybe(), params)
+    assert (12,) in groups(found)
+    assert sorted(t for group in found.groups for t in group.trials) == [10, 11, 12, 13]
 
 
 def test_noise_in_weights_that_do_not_bear_on_the_loss_is_no_obstacle() -> None:

@@ -80,10 +80,14 @@ class Tracer:
 
     def key_of(self, members: Members) -> Hashable:
         """Equal for stacks that can share steps, as far as is known before the first is traced."""
-        names = self._numbers.get(members.key, ())
-        fixed = sorted(self._reads.get(members.key, frozenset()) - set(names))
-        params = members.params[0]
-        return members.key, names, tuple((name, repr(params.get(name))) for name in fixed)
+        kinds, params = numeric(members.params), members.params[0]
+        tensors = set(kinds)
+        for trace in (trace_training, trace_evaluation):
+            tensors &= set(self._numbers.get((trace, members.key), kinds))
+        return members.key, tuple(
+            (name, kinds[name]) if name in tensors else (name, repr(params.get(name)))
+            for name in sorted(self._reads.get(members.key, frozenset()))
+        )
 
     def _make(
         self,
@@ -96,7 +100,8 @@ class Tracer:
         """Give the loss as many params as tensors as it can take."""
         kinds = numeric(members.params)
         floats = tuple(name for name, kind in kinds.items() if kind is float)
-        choices = dict.fromkeys([self._numbers.get(members.key, tuple(kinds)), floats, ()])
+        known = self._numbers.get((trace, members.key), tuple(kinds))
+        choices = dict.fromkeys([tuple(n for n in known if n in kinds), floats, ()])
         amp = amp_of(self._task, members.params[0])
         inside = autocast(amp, self._device.type, is_cached=False) or contextlib.nullcontext
         trained = {name: tensors[f"model.{name}"] for name in members.trained}
@@ -118,7 +123,7 @@ class Tracer:
                 failure = failure or error
                 continue
             require_equal(members.params, made.reads - set(names))
-            self._numbers[members.key] = names
+            self._numbers[trace, members.key] = names
             if self._device.type == "cpu":
                 suit_to_host(made.module)
             return made
@@ -136,6 +141,6 @@ class MixedParams(CannotTrace):
 def require_equal(params: Sequence[Params], names: frozenset[str]) -> None:
     """Raise MixedParams if trials differ in these."""
     first = params[0]
-    mixed = [name for name in names if any(own.get(name) != first.get(name) for own in params)]
+    mixed = [n for n in names if any(repr(own.get(n)) != repr(first.get(n)) for own in params)]
     if mixed:
         raise MixedParams(frozenset(mixed))

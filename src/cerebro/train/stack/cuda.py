@@ -20,7 +20,16 @@ from cerebro.train.stack.live import LiveStates
 from cerebro.train.stack.machine import Machine
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.orders import OrdersAhead
-from cerebro.train.stack.state import Outcome, Start, Tensors, lay_out, make_buffer, sound
+from cerebro.train.stack.state import (
+    Outcome,
+    Start,
+    Tensors,
+    eval_seeds,
+    lay_out,
+    make_buffer,
+    sound,
+)
+from cerebro.train.torch_build import seed_everything
 from cerebro.train.torch_device import DeviceBatches, recall
 from cerebro.train.visit import Allocate, VisitCall
 
@@ -51,6 +60,10 @@ class CudaLoop:
         self._live = LiveStates(device)
         self._orders = OrdersAhead()
         self._downloads = Downloads()
+
+    def forget(self, unit: int) -> None:
+        """Its state here is not to be used again."""
+        self._live.forget(unit)
 
     def close(self) -> None:
         """End its threads."""
@@ -99,6 +112,8 @@ class CudaLoop:
         machine.set_numbers(members, clip, rates, seeds)
         # Ready before the clock starts: to capture a step is no part of its work.
         capture(machine)
+        # What a capture has drawn from the generators is no part of the visit either.
+        seed_everything(seeds[0])
         torch.cuda.synchronize(self._device)
         started = time.perf_counter()
         for at, number in parts:
@@ -122,7 +137,7 @@ class CudaLoop:
             buffer=buffer,
             losses=losses,
             sizes=[size] * full + [rest] * bool(rest),
-            sound=sound(found).cpu(),
+            sound=sound(found, members.trained).cpu(),
             compute_s=ended - started,
             data_s=ordered - began,
         )
@@ -170,7 +185,7 @@ class CudaLoop:
         first = min(size, shard.rows)
         machine = self._machine(call, members, 1, lambda machine: ready(machine, first))
         machine.load(self._live.take(call, start) or start.tensors())
-        machine.begin_evaluation()
+        machine.begin_evaluation(eval_seeds(call))
         for at in range(0, shard.rows, size):
             batch, replay = ready(machine, min(size, shard.rows - at))
             for name, column in columns.items():

@@ -65,7 +65,8 @@ def _adam(
             list(zip(*(tensor.unbind(0) for tensor in column), strict=True))
             for column in (
                 [tensors[f"model.{name}"] for name in names],
-                [grads[name] for name in names],
+                # PyTorch's kernel walks memory without a look at strides.
+                [grads[name].contiguous() for name in names],
                 [tensors[f"optimizer.{name}.exp_avg"] for name in names],
                 [tensors[f"optimizer.{name}.exp_avg_sq"] for name in names],
                 steps,

@@ -16,7 +16,7 @@ from cerebro.train.stack.fused import HostUpdate
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.program import Program, Slots
-from cerebro.train.stack.state import Outcome, Start, sound
+from cerebro.train.stack.state import Outcome, Start, eval_seeds, sound
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_device import recall
 from cerebro.train.visit import Allocate, VisitCall
@@ -34,6 +34,9 @@ class HostLoop:
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def forget(self, unit: int) -> None:
+        """Nothing is kept."""
 
     def train(
         self,
@@ -69,7 +72,7 @@ class HostLoop:
             buffer=buffer,
             losses=torch.stack(losses),
             sizes=sizes,
-            sound=sound(tensors),
+            sound=sound(tensors, members.trained),
             compute_s=time.perf_counter() - started,
             data_s=started - began,
         )
@@ -99,10 +102,14 @@ class HostLoop:
     ) -> dict[str, Tensor]:
         """Sums over rows by name, one for each member."""
         tensors = start.tensors()
+        MASKS.seed(eval_seeds(call))
         totals: dict[str, Tensor] = {}
         slots = Slots(tensors, [], [], [])
         for batch, rows in self._plain.in_order(shard, size):
             traced = self._tracer.evaluation(members, tensors, batch)
+            if traced.mutates and not totals:
+                # The state itself is not this evaluation's to change.
+                tensors = slots.tensors = {n: t.clone() for n, t in tensors.items()}
             slots.take(members, traced, _CPU)
             values = traced.module(*slots.model, *batch.values(), *slots.numbers)
             for name, value in zip(traced.values, values, strict=True):

@@ -28,6 +28,12 @@ class LiveStates:
             return None
         return found[2]
 
+    def forget(self, unit: int) -> None:
+        """Let a state go."""
+        old = self._kept.pop(unit, None)
+        if old is not None:
+            self._bytes -= _size(old[2])
+
     def keep(self, call: VisitCall, steps: int, tensors: Tensors) -> None:
         """The state after a visit."""
         old = self._kept.pop(call.unit, None)

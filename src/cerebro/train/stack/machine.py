@@ -151,8 +151,10 @@ class Machine:
         self._ready[key] = batch if feed is None else {}, Captured(work, changed)
         return self._ready[key]
 
-    def begin_evaluation(self) -> None:
+    def begin_evaluation(self, seeds: Sequence[int]) -> None:
         """Forget the last one's sums."""
+        self._seeds.copy_(self._vector(seeds, torch.int64))
+        self._at.zero_()
         for total in self._totals.values():
             total.zero_()
 
@@ -176,12 +178,15 @@ class Machine:
                         self.width, dtype=torch.float64, device=self._device
                     )
 
+            MASKS.on_device = self._seeds, self._at
+
             def work() -> None:
                 values = traced.module(*self._slots.model, *given, *self._slots.numbers)
                 for name, value in zip(traced.values, values, strict=True):
                     self._totals[name].add_(value.double(), alpha=rows)
+                self._at.add_(1)
 
-            changed = [*self._slots.tensors.values(), *self._totals.values()]
+            changed = [*self._slots.tensors.values(), *self._totals.values(), self._at]
             self._ready[key] = batch, Captured(work, changed)
         self._set_params(members)
         return self._ready[key]

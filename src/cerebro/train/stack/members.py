@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from cerebro.errors import UsageError
 from cerebro.task import Task
 from cerebro.train.codec import decode
 from cerebro.train.stack.optim import Features, Rule, features_of, numbers_of, rule_of
@@ -49,14 +50,17 @@ class Members:
         groups = [group for part in self.parts for group in part.optimizer.param_groups]
         self.features: Features = features_of(self.rule, groups)
         amp = amp_of(task, all[0])
-        #: Equal for stacks that differ in numbers alone, perhaps of members.
-        self.key: Hashable = (
+        self._structure: Hashable = (
             structure_of(self.model),
             optimizer_structure(self.model, self.parts[0].optimizer, None),
-            self.features,
             amp,
         )
         self._metas: list[dict[str, Json]] | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for stacks that differ in numbers alone, perhaps of members."""
+        return self._structure, self.features
 
     def __len__(self) -> int:
         return len(self.params)
@@ -102,6 +106,11 @@ class Members:
             for name in names
         }
 
+    def adopt(self, names: Iterable[str]) -> None:
+        """Keep what a state has of members that may have left: it goes on being updated."""
+        if any(name.endswith(".momentum_buffer") for name in names):
+            self.features |= {"momentum"}
+
     def restore(self, metas: Sequence[Mapping[str, Json]]) -> None:
         """Give optimizers and schedulers the numbers they had."""
         for part, meta in zip(self.parts, metas, strict=True):
@@ -128,6 +137,7 @@ class Members:
             [[0.0] * len(self.parts) for _ in self.parts[0].optimizer.param_groups]
             for _ in range(steps)
         ]
+        before = self.numbers()
         for member, part in enumerate(self.parts):
             groups = part.optimizer.param_groups
             for step in range(steps):
@@ -138,6 +148,13 @@ class Members:
                 if part.scheduler is not None:
                     part.scheduler.step()
         self._metas = None
+        for old, new in zip(before, self.numbers(), strict=True):
+            moved = [name for name in old if name != "lr" and old[name] != new[name]]
+            if moved:
+                raise UsageError(
+                    f"a scheduler of a stack moves learning rates alone with each batch, but this "
+                    f"one moves {', '.join(moved)}."
+                )
         return found
 
     def end_epoch(self, losses: Sequence[float]) -> None:

@@ -124,7 +124,9 @@ def _compiled(step: Step, slots: Slots) -> Step:
 
 def _clipped(grads: Mapping[str, Tensor], limit: Tensor) -> dict[str, Tensor]:
     """Gradients scaled so that no member's total norm exceeds its limit, as PyTorch does it."""
-    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads.values()])
+    norms = torch.stack(
+        [torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in grads.values()]
+    )
     scale = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
     return {name: grad * scale.view(-1, *[1] * (grad.dim() - 1)) for name, grad in grads.items()}
 
@@ -138,6 +140,8 @@ class Captured:
     """
 
     def __init__(self, work: Callable[[], None], changed: Sequence[Tensor]) -> None:
+        # What it refers to must live as long as the graph.
+        self._work = work
         saved = [tensor.clone() for tensor in changed]
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

@@ -38,13 +38,7 @@ def is_zeros(node: Any) -> bool:
 def simplify(module: GraphModule) -> None:
     """Rewrite in place; what comes out stays the same, bit for bit."""
     graph = module.graph
-    mutated = {
-        node.args[0]
-        for node in graph.nodes
-        if node.op == "call_function"
-        and getattr(node.target, "_schema", None) is not None
-        and node.target._schema.is_mutable
-    }
+    mutated = {node.args[0] for node in graph.nodes if _is_mutable(node)}
     is_pure = not mutated and not is_random(module)
     seen: dict[Any, Node] = {}
     for node in list(graph.nodes):
@@ -116,6 +110,16 @@ def _reuse_outputs(module: GraphModule) -> None:
             out = module.graph.get_attr(name)
         node.target = _ATEN.bmm.out
         node.kwargs = {"out": out}
+
+
+def mutates(module: GraphModule) -> bool:
+    """Whether a step changes a tensor in place."""
+    return any(map(_is_mutable, module.graph.nodes))
+
+
+def _is_mutable(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def is_random(module: GraphModule) -> bool:

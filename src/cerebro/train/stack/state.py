@@ -11,8 +11,9 @@ from torch import Tensor
 
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
+from cerebro.train.seeds import derive_seed
 from cerebro.train.torch_buffer import CODES, allocate_pages, copy_state, view_of
-from cerebro.train.visit import Allocate, State
+from cerebro.train.visit import Allocate, State, VisitCall
 from cerebro.types import Json
 
 Shapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
@@ -115,11 +116,20 @@ class Start:
         return {name: tensor[places] for name, tensor in found.items()}
 
 
-def sound(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Which members have finite weights."""
-    model = [t for name, t in tensors.items() if name.startswith("model.")]
-    found = [torch.isfinite(t.flatten(1).sum(1)) for t in model if t.is_floating_point()]
+def sound(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """Which members have finite weights; `names` are those of the parameters."""
+    found = []
+    for name in names:
+        flat = tensors[f"model.{name}"].flatten().view(len(tensors[f"model.{name}"]), -1)
+        is_finite = torch.isfinite(flat.sum(1))
+        # A sum is cheaper, and finite unless something is wrong or about to be.
+        found.append(is_finite if is_finite.all() else torch.isfinite(flat).all(1))
     return torch.stack(found).all(0)
+
+
+def eval_seeds(call: VisitCall) -> list[int]:
+    """Of what members draw in an evaluation."""
+    return [derive_seed("eval", call.seed, t, call.epoch, call.shard) for t in call.trials]
 
 
 def make_finite(buffer: memoryview, places: Sequence[int]) -> None:

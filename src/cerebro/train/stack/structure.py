@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from cerebro.types import Params
 
 #: What PyTorch keeps in a module for itself.
 _OWN = frozenset(vars(nn.Module())) - {"training"}
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def structure_of(model: nn.Module) -> Hashable:
@@ -57,6 +61,15 @@ def obstacle(task: Task, params: Params, model: nn.Module, optimizer: Any, sched
             return f"{type(task).__name__}.{method} is called for each trial alone"
     if params.get("amp", task.amp) == "fp16":
         return "amp='fp16' scales the loss of each trial alone"
+    return _optimizer_obstacle(task, model, optimizer, scheduler) or _module_obstacle(model)
+
+
+def _optimizer_obstacle(task: Task, model: nn.Module, optimizer: Any, scheduler: Any) -> str:
+    if task.scheduler_step == "batch":
+        if getattr(scheduler, "cycle_momentum", False):
+            return f"{type(scheduler).__name__} moves momentum with each batch"
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            return "ReduceLROnPlateau by batch looks at each loss"
     rule = rule_of(optimizer)
     if rule is None:
         return f"{type(optimizer).__name__} has no stacked version"
@@ -67,11 +80,9 @@ def obstacle(task: Task, params: Params, model: nn.Module, optimizer: Any, sched
     own = {id(param) for param in model.parameters()}
     if any(id(param) not in own for group in optimizer.param_groups for param in group["params"]):
         return "the optimizer has parameters that are not the model's"
-    if task.scheduler_step == "batch" and isinstance(
-        scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau
-    ):
-        return "ReduceLROnPlateau by batch looks at each loss"
-    return _module_obstacle(model)
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return "the optimizer has hooks"
+    return ""
 
 
 def _module_obstacle(model: nn.Module) -> str:
@@ -81,12 +92,14 @@ def _module_obstacle(model: nn.Module) -> str:
             return f"{where} has get_extra_state"
         if any(isinstance(value, Tensor) for value in vars(module).values()):
             return f"{where} has a tensor that is neither parameter nor buffer"
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        if any(getattr(module, hooks) for hooks in _HOOKS):
             return f"{where} has hooks"
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_sparse or tensor.is_complex() or tensor.is_quantized:
             return f"{name} is not a plain tensor"
     for name, param in model.named_parameters():
+        if param._backward_hooks or getattr(param, "_post_accumulate_grad_hooks", None):
+            return f"{name} has hooks"
         if param.dtype is not torch.float32:
             return f"{name} is {param.dtype}, not float32"
     return ""
@@ -97,13 +110,33 @@ def numeric(params: Sequence[Params]) -> dict[str, type]:
     found: dict[str, type] = {}
     for name in params[0]:
         values = [trial.get(name) for trial in params]
-        if all(type(value) in (int, float) for value in values):
+        if all(type(value) is float or _is_int64(value) for value in values):
             found[name] = int if all(type(value) is int for value in values) else float
     return found
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def _attributes(module: nn.Module) -> tuple[tuple[str, str], ...]:
     own: Mapping[str, Any] = vars(module)
     return tuple(
-        (name, describe_value(value)) for name, value in sorted(own.items()) if name not in _OWN
+        (name, describe_value(_without_tensors(value)))
+        for name, value in sorted(own.items())
+        if name not in _OWN
     )
+
+
+def _without_tensors(value: Any) -> Any:
+    """The same with what is compared elsewhere, or need not be, put into words."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    if isinstance(value, nn.Module | weakref.ref | torch.device | torch.dtype):
+        is_plain = isinstance(value, torch.device | torch.dtype)
+        return f"{type(value).__name__} {value if is_plain else ''}"
+    if isinstance(value, list | tuple):
+        return [_without_tensors(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_tensors(item) for key, item in value.items()}
+    return value

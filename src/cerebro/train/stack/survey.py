@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,11 +16,18 @@ from cerebro.task import ParamDict, Task
 from cerebro.train.stack.batches import tensor_columns
 from cerebro.train.stack.build import MixedParams, require_equal
 from cerebro.train.stack.cost import count, predict, predict_compiled, rates_of
-from cerebro.train.stack.structure import obstacle, optimizer_structure, structure_of
+from cerebro.train.stack.rewrite import is_random
+from cerebro.train.stack.structure import (
+    numeric,
+    obstacle,
+    optimizer_structure,
+    structure_of,
+)
 from cerebro.train.stack.trace import CannotTrace, ReadParams
 from cerebro.train.stack.trainer import StackTrainer
 from cerebro.train.torch_buffer import allocate_pages
 from cerebro.train.torch_build import Builder
+from cerebro.train.torch_precision import amp_of, precision
 from cerebro.train.visit import (
     Diverged,
     Group,
@@ -40,10 +48,13 @@ _TOLERANCE = {None: 1e-3, "tf32": 2e-2, "bf16": 1e-1}
 _MEASURED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MEASURED_STEPS = 8
 
+#: No unit of a run has this number.
+_UNIT = -(2**62)
+
 Train = Callable[..., tuple[State, VisitReport]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Trial:
     number: int
     params: Params
@@ -78,7 +89,7 @@ class Surveyor:
         groups: dict[Hashable, list[_Trial]] = {}
         for number, params, size in zip(call.trials, call.params, call.batch_sizes, strict=True):
             key, why_not = self._key(call.seed, number, ParamDict(params))
-            trial = _Trial(number, ParamDict(params), min(size, shard.rows), why_not)
+            trial = _Trial(number, ParamDict(params), size, why_not)
             groups.setdefault((key, trial.batch_size, bool(why_not)), []).append(trial)
         columns = "" if tensor_columns(shard) else "a column of the data is not a tensor"
         found: list[Group] = []
@@ -96,6 +107,8 @@ class Surveyor:
         try:
             model, structure = self._structure(seed, trial, params)
             optimizer, scheduler = self._builder.optimizer(model, seed, trial, params)
+        except ValueError as error:
+            return trial, str(error)
         except Exception:
             # Its own visit will tell what is wrong.
             return trial, "it cannot be built"
@@ -120,12 +133,17 @@ class Surveyor:
         """Train a few steps both ways: stacked, and one trial after the other."""
         size = trials[0].batch_size
         few = _rows(shard, min(shard.rows, _CHECKED_STEPS * size))
+        every = [trial.params for trial in trials]
         try:
-            _, traced = self._trainer.trace(_visit(call, trials[:2]), few)
-            require_equal([trial.params for trial in trials], traced.reads - set(traced.numbers))
-            # A pair with wild numbers may differ by rounding alone: then another one decides.
-            pairs = trials[:2], trials[-2:]
-            is_alike = any(self._agree(call, few, pair) for pair in pairs)
+            with precision(amp_of(self._task, every[0])):
+                _, traced = self._trainer.trace(_visit(call, trials[:2]), few)
+                as_tensors = set(traced.numbers) & numeric(every).keys()
+                require_equal(every, traced.reads - as_tensors)
+                is_alike = all(
+                    self._agree(call, few, pair, is_random=is_random(traced.module))
+                    for pair in dict.fromkeys([tuple(trials[:2]), tuple(trials[-2:])])
+                )
+                group = self._price(call, shard, trials)
         except MixedParams as error:
             parts: dict[Hashable, list[_Trial]] = {}
             for trial in trials:
@@ -147,9 +165,11 @@ class Surveyor:
                 trials=_numbers(trials), obstacle="stacked and plain training give other losses"
             )
             return
-        yield self._price(call, shard, trials)
+        yield group
 
-    def _agree(self, call: SurveyCall, shard: Shard, trials: Sequence[_Trial]) -> bool:
+    def _agree(
+        self, call: SurveyCall, shard: Shard, trials: Sequence[_Trial], *, is_random: bool
+    ) -> bool:
         """Whether a few steps give the same losses both ways.
 
         Not the same weights: some do not bear on the loss (a bias before batch norm), and what an
@@ -161,7 +181,9 @@ class Surveyor:
             members = report.members
         except Diverged as error:
             members = tuple(MemberReport(sums={}, diverged=str(error)) for _ in trials)
-        if self._device.type == "cuda" and self._trainer.is_random:
+        finally:
+            self._trainer.forget(_UNIT)
+        if self._device.type == "cuda" and is_random:
             # Masks are drawn in another way there.
             return True
         amp = trials[0].params.get("amp", self._task.amp)
@@ -192,8 +214,9 @@ class Surveyor:
         compile_s, compiled = predict_compiled(work, rates)
         step_s = predict(work, rates)
         if call.measure:
-            step_s = self._measure(call, shard, trials)
-            compile_s, compiled = 0.0, {}
+            with contextlib.suppress(Diverged):
+                step_s = self._measure(call, shard, trials)
+                compile_s, compiled = 0.0, {}
         return Group(
             trials=_numbers(trials),
             state_bytes=work.state_bytes,
@@ -230,7 +253,7 @@ _ABSENT = object()
 
 def _visit(call: SurveyCall, trials: Sequence[_Trial]) -> VisitCall:
     return VisitCall(
-        unit=-1,
+        unit=_UNIT,
         trials=_numbers(trials),
         params=tuple(trial.params for trial in trials),
         seed=call.seed,

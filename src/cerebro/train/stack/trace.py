@@ -8,12 +8,14 @@ and compiled.
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
@@ -22,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cerebro.task import ParamDict, Task
 from cerebro.train.stack.ops import StackOps
-from cerebro.train.stack.rewrite import is_zeros, simplify
+from cerebro.train.stack.rewrite import is_zeros, mutates, simplify
 from cerebro.types import Params
 
 Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -65,6 +67,8 @@ class Traced:
     #: Params that were read, and those of them that the step takes as tensors, in order.
     reads: frozenset[str] = frozenset()
     numbers: tuple[str, ...] = ()
+    #: Whether an evaluation changes what it is given.
+    mutates: bool = False
 
 
 def trace_training(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
@@ -89,15 +93,18 @@ def trace_training(task: Task, model: nn.Module, example: Example, autocast: Aut
 
     model.train()
     module = _trace(step, example)
-    output = next(iter(reversed(module.graph.nodes)))
-    used = [
-        name for name, node in zip(names, output.args[0][1:], strict=True) if not is_zeros(node)
+    nodes = list(module.graph.nodes)
+    value, *grads = nodes[-1].args[0]
+    # PyTorch's optimizers leave parameters alone that do not bear on the loss.
+    kept = [
+        (name, grad)
+        for name, param, grad in zip(names, nodes, grads, strict=False)
+        if not (is_zeros(grad) and all(map(is_zeros, param.users)))
     ]
-    kept = [node for node in output.args[0][1:] if not is_zeros(node)]
-    output.args = ([output.args[0][0], *kept],)
+    nodes[-1].args = ([value, *(grad for _, grad in kept)],)
     simplify(module)
-    numbers = tuple(example.numbers)
-    return Traced(module, ("loss",), tuple(used), frozenset(reads), numbers)
+    used = tuple(name for name, _ in kept)
+    return Traced(module, ("loss",), used, frozenset(reads), tuple(example.numbers))
 
 
 def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
@@ -133,7 +140,8 @@ def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: A
     model.eval()
     module = _trace(step, example)
     simplify(module)
-    return Traced(module, tuple(found), (), frozenset(reads), tuple(example.numbers))
+    numbers = tuple(example.numbers)
+    return Traced(module, tuple(found), (), frozenset(reads), numbers, mutates(module))
 
 
 def _over_members(member: Callable[..., Any], example: Example) -> Callable[..., Any]:
@@ -148,11 +156,15 @@ def _over_members(member: Callable[..., Any], example: Example) -> Callable[...,
 
 
 def _trace(step: Callable[..., Any], example: Example) -> GraphModule:
+    before = random.getstate(), repr(np.random.get_state())
     try:
         with _decomposed(), warnings.catch_warnings():
             # Such an operation would be done for one member after the other.
             warnings.filterwarnings("error", ".*implemented the batching rule for")
-            return make_fx(step, tracing_mode="fake")(*example.flat())
+            module = make_fx(step, tracing_mode="fake")(*example.flat())
+        if before != (random.getstate(), repr(np.random.get_state())):
+            raise CannotTrace("it draws from Python's or NumPy's generator at each step")
+        return module
     except CannotTrace:
         raise
     except UserWarning as warning:
@@ -205,8 +217,14 @@ def _call(
     batch = {name: next(taken) for name in example.batch}
     numbers = {name: next(taken) for name in example.numbers}
     params = ReadParams({**example.params, **numbers}, reads)
+    given = dict(tensors)
     with autocast():
-        return torch.func.functional_call(_Loss(model, function), tensors, (batch, params))
+        value = torch.func.functional_call(_Loss(model, function), tensors, (batch, params))
+    # What the model replaces comes back in the dict.
+    for name, tensor in given.items():
+        if tensors[name] is not tensor:
+            raise CannotTrace(f"{name.removeprefix('model.')} is replaced, not changed in place")
+    return value
 
 
 class ReadParams(ParamDict):

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cerebro.data import Shard
 from cerebro.storage.stacked import take_member
+from cerebro.storage.tensors import Layout
 from cerebro.task import Task
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.batches import dtype_of, tensor_columns
@@ -22,7 +23,6 @@ from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.cuda import CudaLoop
 from cerebro.train.stack.host import HostLoop
 from cerebro.train.stack.members import Members
-from cerebro.train.stack.rewrite import is_random
 from cerebro.train.stack.state import Start, make_finite
 from cerebro.train.stack.trace import CannotTrace, Traced
 from cerebro.train.torch_build import Builder, seed_everything
@@ -60,10 +60,9 @@ class StackTrainer:
     ) -> None:
         self._task = task
         self._alone = alone
-        self._told: set[str] = set()
+        #: Structures whose evaluation cannot be traced.
+        self._one_by_one: set[Hashable] = set()
         self._device = device
-        #: Whether any step draws random numbers.
-        self.is_random = False
         #: Members of stacks that were here, by unit.
         self._kept: OrderedDict[int, Members] = OrderedDict()
         self._builder = builder
@@ -81,7 +80,7 @@ class StackTrainer:
     ) -> tuple[State, VisitReport]:
         """One visit of a stack."""
         began = time.perf_counter()
-        members = self._members(call)
+        members = self._members(call, is_new=state is None)
         # Should the visit fail, its schedulers are ahead.
         self._kept.pop(call.unit, None)
         start = self._start(call, members, state)
@@ -108,6 +107,7 @@ class StackTrainer:
         if any(reasons):
             bad = [place for place, reason in enumerate(reasons) if reason]
             make_finite(done.buffer, bad)
+            self._loop.forget(call.unit)
             totals = [
                 (0.0, rows) if reason else t for t, reason in zip(totals, reasons, strict=True)
             ]
@@ -153,10 +153,14 @@ class StackTrainer:
         start = self._start(call, members, state)
         seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
         started = time.perf_counter()
+        if members.key in self._one_by_one:
+            return self._evaluate_each(call, shard, state)
         try:
             sums = self._loop.evaluate(call, shard, size, members, start)
         except CannotTrace as error:
-            return self._evaluate_each(call, shard, state, str(error))
+            self._one_by_one.add(members.key)
+            logger.warning("members of stacks are evaluated one by one: %s.", error)
+            return self._evaluate_each(call, shard, state)
         ended = time.perf_counter()
         columns = {name: total.tolist() for name, total in sums.items()}
         reports = []
@@ -174,11 +178,8 @@ class StackTrainer:
             hop_s=started - began,
         )
 
-    def _evaluate_each(self, call: VisitCall, shard: Shard, state: State, why: str) -> VisitReport:
+    def _evaluate_each(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         """One member after the other, in the plain loop."""
-        if why not in self._told:
-            self._told.add(why)
-            logger.warning("members of stacks are evaluated one by one: %s.", why)
         reports = []
         for trial, params in zip(call.trials, call.params, strict=True):
             data, meta = take_member(state.buffer, state.meta, trial)
@@ -215,17 +216,19 @@ class StackTrainer:
             for name, (dtype, shape) in members.shapes().items()
         }
         traced = self._tracer.training(members, tensors, batch, is_shared=call.same_order)
-        self.is_random |= is_random(traced.module)
         return members, traced
 
-    def _members(self, call: VisitCall) -> Members:
+    def _members(self, call: VisitCall, *, is_new: bool = False) -> Members:
         """The stack's members, made anew unless they were here just before."""
         found = self._kept.get(call.unit)
-        if found is None or found.trials != call.trials or call.unit < 0:
+        if found is None or found.trials != call.trials or is_new:
             found = Members(self._builder, self._task, call.seed, call.trials, call.params)
         return found
 
     def _start(self, call: VisitCall, members: Members, state: State | None) -> Start:
+        if state is not None:
+            members.adopt(entry.name for entry in Layout.parse(state.buffer).entries)
+
         def make() -> Iterator[dict[str, Tensor]]:
             for index, (trial, params) in enumerate(zip(call.trials, call.params, strict=True)):
                 yield members.initial(
@@ -233,6 +236,11 @@ class StackTrainer:
                 )
 
         return Start(state, call.trials, members.shapes(), make)
+
+    def forget(self, unit: int) -> None:
+        """Nothing of it is to be used again."""
+        self._kept.pop(unit, None)
+        self._loop.forget(unit)
 
     def _keep(self, call: VisitCall, members: Members) -> None:
         self._kept[call.unit] = members

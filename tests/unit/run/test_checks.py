@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from cerebro.errors import DiskFullError
+from cerebro.run.checks import check_space
+from cerebro.run.recovery import load_history
+from cerebro.storage import LocalStore
+from tests.experiments import toy_spec
+from tests.unit.run.runs import fit_until
+
+
+class FullStore(LocalStore):
+    def free_bytes(self):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("stack", "epochs", "states"),
+    [(False, 5, 4 * 3), (4, 5, 4 * 7), (4, 2, 4 * 4), (3, 5, 4 * 7)],
+)
+def test_a_stack_needs_room_for_all_checkpoints_that_may_be_kept(data, root, stack, epochs, states):
+    """Two and one more of a trial alone; of a stack six and one more, if it ever has so many."""
+    spec = toy_spec(data, {"lr": [0.1, 0.2, 0.3, 0.4]}, stack=stack, epochs=epochs)
+    fit_until(root, spec, 1, "visit", trial=None)
+    _, history = load_history(LocalStore(root))
+    with pytest.raises(DiskFullError, match=f"need up to {states * 100} bytes, but 0 are free"):
+        check_space(FullStore(root), spec, history, state_bytes=100)
