@@ -312,11 +312,11 @@ def _pick_device(device: str, worker: int) -> torch.device:
         chosen = torch.device(device)
         if chosen.type == "cuda" and chosen.index is None:
             chosen = torch.device("cuda", worker % max(1, torch.cuda.device_count()))
+        if chosen.type != "cpu":
+            torch.empty(1, device=chosen)
         if chosen.type == "cuda":
             # Graphs, streams and kernels go by the current device.
             torch.cuda.set_device(chosen)
-        if chosen.type != "cpu":
-            torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(
             f"device must name a device of this machine, but {device!r}: {error}"

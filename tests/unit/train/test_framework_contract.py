@@ -43,8 +43,13 @@ class TestToyFramework(PointsContract):
 
 class Classifier(Task):
     def model(self, params):
+        # No bias before the norm, which takes it away again: Adam would make steps of its noise.
         return nn.Sequential(
-            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3)
+            nn.Linear(4, 16, bias=False),
+            nn.BatchNorm1d(16),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(16, 3),
         )
 
     def optimizer(self, model, params):
