@@ -16,7 +16,6 @@ from cerebro.task import Task
 #: Prefix of the modules made of `file.py:Class` tasks.
 FILE_MODULE = "cerebro_task_"
 _UNKNOWN = "\x00at "
-_PLAIN = enum.Enum
 
 
 def describe_task(task: Task) -> tuple[str, str]:
@@ -112,7 +111,7 @@ def _state(value: object, *, is_exact: bool = False, inside: tuple[int, ...] = (
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             given = [value.__defaults__, value.__kwdefaults__, cells]
             yield from _state(given, is_exact=True, inside=(*inside, id(value)))
-    elif isinstance(value, range | slice | _PLAIN):
+    elif isinstance(value, range | slice | enum.Enum):
         yield repr(value)
     elif isinstance(value, functools.partial | MethodType) and id(value) not in inside:
         parts = [value.__func__, value.__self__] if isinstance(value, MethodType) else None

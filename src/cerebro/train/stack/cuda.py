@@ -24,6 +24,7 @@ from cerebro.train.stack.state import (
     Outcome,
     Start,
     Tensors,
+    Visit,
     eval_seeds,
     lay_out,
     make_buffer,
@@ -70,17 +71,9 @@ class CudaLoop:
         self._orders.close()
         self._downloads.close()
 
-    def train(
-        self,
-        call: VisitCall,
-        shard: Shard,
-        members: Members,
-        start: Start,
-        allocate: Allocate,
-        clip: list[float] | None,
-        seeds: list[int],
-    ) -> Outcome:
+    def train(self, visit: Visit, allocate: Allocate) -> Outcome:
         """One training visit."""
+        call, shard, members, start = visit.call, visit.shard, visit.members, visit.start
         began = time.perf_counter()
         size, rows, count = call.batch_size, shard.rows, len(members)
         full, rest = divmod(rows, size)
@@ -101,7 +94,7 @@ class CudaLoop:
                 ready(machine, at)
 
         machine = self._machine(
-            call, members, steps, capture, has_rates=rates is not None, has_clip=bool(clip)
+            call, members, steps, capture, has_rates=rates is not None, has_clip=bool(visit.clip)
         )
         orders = self._orders.take(call, shard)
         if columns is not None:
@@ -109,11 +102,11 @@ class CudaLoop:
             feed.load(columns, self._index(orders, machine.width))
         ordered = time.perf_counter()
         machine.load(self._live.take(call, start) or start.tensors())
-        machine.set_numbers(members, clip, rates, seeds)
+        machine.set_numbers(members, visit.clip, rates, visit.seeds)
         # Ready before the clock starts: to capture a step is no part of its work.
         capture(machine)
         # What a capture has drawn from the generators is no part of the visit either.
-        seed_everything(seeds[0])
+        seed_everything(visit.seeds[0])
         torch.cuda.synchronize(self._device)
         started = time.perf_counter()
         for at, number in parts:

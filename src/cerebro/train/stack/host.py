@@ -16,7 +16,7 @@ from cerebro.train.stack.fused import HostUpdate
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.program import Program, Slots
-from cerebro.train.stack.state import Outcome, Start, eval_seeds, sound
+from cerebro.train.stack.state import Outcome, Start, Visit, eval_seeds, sound
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_device import recall
 from cerebro.train.visit import Allocate, VisitCall
@@ -38,23 +38,15 @@ class HostLoop:
     def forget(self, unit: int) -> None:
         """Nothing is kept."""
 
-    def train(
-        self,
-        call: VisitCall,
-        shard: Shard,
-        members: Members,
-        start: Start,
-        allocate: Allocate,
-        clip: list[float] | None,
-        seeds: list[int],
-    ) -> Outcome:
+    def train(self, visit: Visit, allocate: Allocate) -> Outcome:
         """One training visit."""
+        call, shard, members, start = visit.call, visit.shard, visit.members, visit.start
         buffer, tensors = start.bind(allocate)
         rates = members.rates(-(-shard.rows // call.batch_size))
         slots = Slots(tensors, [], [], [_vectors(group) for group in members.numbers()])
-        if clip is not None:
-            slots.clip = torch.tensor(clip)
-        MASKS.seed(seeds)
+        if visit.clip is not None:
+            slots.clip = torch.tensor(visit.clip)
+        MASKS.seed(visit.seeds)
         losses, sizes = [], []
         update, program = HostUpdate(), None
         began = time.perf_counter()

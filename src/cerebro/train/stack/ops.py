@@ -43,7 +43,7 @@ class StackOps(TorchFunctionMode):
         if func is functional.dropout:
             return self._dropout(*args, **(kwargs or {}))
         if func is functional.conv2d:
-            return _conv2d(*args, **(kwargs or {}))
+            return conv2d(*args, **(kwargs or {}))
         if func is functional.adaptive_avg_pool2d:
             return _adaptive_avg_pool2d(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
@@ -56,10 +56,6 @@ class StackOps(TorchFunctionMode):
         self._layers += 1
         mask: Tensor = keep(input.detach(), self._member(), 1.0 - p, self._layers)
         return input * mask
-
-
-def _conv2d(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return conv2d(input, *args, **kwargs)
 
 
 def _adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:

@@ -9,9 +9,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.train.seeds import derive_seed
+from cerebro.train.stack.members import Members
 from cerebro.train.torch_buffer import CODES, allocate_pages, copy_state, view_of
 from cerebro.train.visit import Allocate, State, VisitCall
 from cerebro.types import Json
@@ -114,6 +116,20 @@ class Start:
         if places is None:
             return found
         return {name: tensor[places] for name, tensor in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A training visit of a stack, all that it needs put together."""
+
+    call: VisitCall
+    shard: Shard
+    members: Members
+    start: Start
+    #: The norm to which each member's gradients are clipped; None if none are.
+    clip: list[float] | None
+    #: Of what each member draws.
+    seeds: list[int]
 
 
 def sound(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -207,7 +208,7 @@ class Surveyor:
         visit = _visit(call, trials[:2])
         members, traced = self._trainer.trace(visit, shard)
         shapes = members.shapes()
-        sizes = {n: dtype.itemsize * _product(shape) for n, (dtype, shape) in shapes.items()}
+        sizes = {n: dtype.itemsize * math.prod(shape) for n, (dtype, shape) in shapes.items()}
         trained = sum(sizes[f"model.{name}"] for name in members.trained)
         work = count(traced.module, len(visit.trials), sum(sizes.values()), trained)
         rates = rates_of(self._device.type, trials[0].params.get("amp", self._task.amp))
@@ -277,13 +278,6 @@ def _rows(shard: Shard, rows: int) -> Shard:
 
 def _numbers(trials: Sequence[_Trial]) -> tuple[int, ...]:
     return tuple(trial.number for trial in trials)
-
-
-def _product(shape: Sequence[int]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
 
 
 def _is_hashable(value: object) -> bool:

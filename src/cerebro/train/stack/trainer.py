@@ -23,7 +23,7 @@ from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.cuda import CudaLoop
 from cerebro.train.stack.host import HostLoop
 from cerebro.train.stack.members import Members
-from cerebro.train.stack.state import Start, make_finite
+from cerebro.train.stack.state import Start, Visit, make_finite
 from cerebro.train.stack.trace import CannotTrace, Traced
 from cerebro.train.torch_build import Builder, seed_everything
 from cerebro.train.torch_device import DeviceBatches
@@ -94,7 +94,8 @@ class StackTrainer:
             derive_seed("visit", call.seed, trial, call.epoch, call.shard) for trial in call.trials
         ]
         seed_everything(seeds[0])
-        done = self._loop.train(call, shard, members, start, allocate, self._clips(call), seeds)
+        visit = Visit(call, shard, members, start, self._clips(call), seeds)
+        done = self._loop.train(visit, allocate)
         sizes, losses = done.sizes, done.losses.t().double().tolist()
         rows = sum(sizes)
         sums = [math.fsum(v * n for v, n in zip(own, sizes, strict=True)) for own in losses]
