@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +29,18 @@ def exact() -> Any:
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """What the compiler starts at first use, and would keep until exit, ends with the test."""
+    from torch._inductor.async_compile import shutdown_compile_workers
+
+    before = dict(os.environ)
+    yield
+    shutdown_compile_workers()
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+
+
 def both(task: zoo.Zoo, shape: Any, **given: Any) -> tuple[zoo.Trained, zoo.Trained]:
     params = zoo.make_params(MEMBERS)
     plain = zoo.train_plain(TorchFramework(task, device="cuda"), shape, params)
@@ -48,6 +62,7 @@ def test_members_get_the_weights_they_would_get_alone(name: str) -> None:
             assert second.losses == pytest.approx(first.losses, rel=TOLERANCE, abs=1e-5)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("name", ["mlp", "cnn_group_norm"])
 def test_compiled_steps_agree_too(name: str) -> None:
     make, shape = zoo.ARCHITECTURES[name]
