@@ -100,6 +100,8 @@ def assert_exact_through_kills(
         assert outcome(root) == outcome(folder / "runs" / "whole")
         check(root)
         assert toll.workers + toll.drivers > 0
+        if visits is None:
+            continue
         started = len((folder / f"run{number}.visits").read_bytes().splitlines())
         assert visits <= started <= visits + toll.lost_visits(trials, workers)
 
@@ -129,7 +131,9 @@ def test_torch_runs_are_exact_through_kills(folder, seed):
         "metric": "val_accuracy",
         "mode": "max",
     }
+    # The task's log has a line for every trial that begins a visit alone, and none for a stack.
+    visits = 64 if os.environ.get("CEREBRO_TEST_STACK", "false") == "false" else None
     assert_exact_through_kills(
         *(folder, "net", fit, random.Random(seed)),
-        **{"workers": 2, "trials": 4, "visits": 64, "kills": 4, "delay_s": (0.1, 1.0)},
+        **{"workers": 2, "trials": 4, "visits": visits, "kills": 4, "delay_s": (0.1, 1.0)},
     )
