@@ -28,18 +28,26 @@ class Mode(enum.StrEnum):
 
 
 class TrialStatus(enum.StrEnum):
-    """Where a trial stands; the last four are final."""
+    """Where a trial stands; the last five are final."""
 
     PENDING = "pending"
     RUNNING = "running"
+    #: It waits, for a promotion or for a person.
+    PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
     DIVERGED = "diverged"
     STOPPED = "stopped"
 
     @property
     def is_final(self) -> bool:
-        return self not in (TrialStatus.PENDING, TrialStatus.RUNNING)
+        return self not in (TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it ended without a result worth ranking."""
+        return self in (TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY, TrialStatus.DIVERGED)
 
 
 def trial_id(number: int) -> str:

@@ -16,7 +16,7 @@ def test_names_of_trials_sort_as_their_numbers_up_to_ten_thousand(number, name):
 
 def test_a_trial_that_waits_or_runs_is_not_through():
     unfinished = {status for status in TrialStatus if not status.is_final}
-    assert unfinished == {TrialStatus.PENDING, TrialStatus.RUNNING}
+    assert unfinished == {TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED}
 
 
 @pytest.mark.parametrize("kind", [Mode, Split, TrialStatus])

@@ -80,7 +80,9 @@ def _of_train(
         yield f"one train visit at a time, but {trains} run and {ready} is ready"
     if (trains or ready) and not 0 <= lag <= planner.max_lag:
         yield f"a train visit starts while at most {planner.max_lag} are not durable, but {lag} are"
-    if not trains and not ready and lag <= planner.max_lag:
+    if state.paused and ready:
+        yield "a paused unit has nothing ready"
+    if not trains and not ready and lag <= planner.max_lag and not state.paused:
         yield "a unit that may go on is ready or running, but is neither"
     shard = shard_at(state.unit.start, state.epoch, state.step, planner.train_shards)
     for visit in trains:
@@ -96,7 +98,7 @@ def _of_eval(
         yield f"no train visit while evaluating, but {trains} run"
     if len(set(pending)) != len(pending) or len(pending) != state.evals_left:
         yield f"{state.evals_left} eval visits are left, but {pending} run or wait"
-    if ready != bool(state.evals):
+    if ready != (bool(state.evals) and not state.paused):
         yield f"a unit is ready while eval visits wait, but ready={ready} with {state.evals}"
     if not pending:
         yield "an epoch ends with its last eval visit"

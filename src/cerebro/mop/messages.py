@@ -29,7 +29,7 @@ class UnitAdded(NamedTuple):
 
     `step` equal to the number of train shards leaves that epoch's eval visits; `epoch` equal to
     the unit's epochs says that it is finished already. Units that replace one that failed or was
-    stopped go on where they are told to.
+    stopped go on where they are told to; a unit that is closed may be added again, to go further.
     """
 
     unit: Unit
@@ -72,6 +72,12 @@ class Durable(NamedTuple):
 
 class UnitStopped(NamedTuple):
     """The unit is not wanted any more; answers of its running visits will be dropped."""
+
+    unit: int
+
+
+class UnitPaused(NamedTuple):
+    """Nothing more of the unit is started; what runs may end. It goes on when it is added again."""
 
     unit: int
 
@@ -135,6 +141,7 @@ Event: TypeAlias = (
     | VisitDone
     | VisitFailed
     | Durable
+    | UnitPaused
     | UnitReduced
     | UnitStopped
     | Drain
@@ -146,7 +153,7 @@ _TYPES: dict[str, type[Message]] = {
     t.__name__: t
     for t in (
         *(WorkerJoined, WorkerLost, UnitAdded, VisitDone, VisitFailed, Durable),
-        *(UnitReduced, UnitStopped, Drain),
+        *(UnitPaused, UnitReduced, UnitStopped, Drain),
         *(Start, EpochEnded, UnitFinished, UnitFailed, Finished, Stalled),
     )
 }

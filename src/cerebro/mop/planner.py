@@ -19,6 +19,7 @@ from cerebro.mop.messages import (
     UnitAdded,
     UnitFailed,
     UnitFinished,
+    UnitPaused,
     UnitReduced,
     UnitStopped,
     VisitDone,
@@ -93,6 +94,7 @@ class Planner:
             VisitDone: self._visit_done,
             Durable: self._durable,
             UnitAdded: self._unit_added,
+            UnitPaused: self._unit_paused,
             UnitReduced: self._unit_reduced,
             UnitStopped: self._unit_stopped,
             VisitFailed: self._visit_failed,
@@ -102,7 +104,7 @@ class Planner:
         }
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What to do now; ValueError for a unit that is unknown, or added twice."""
+        """What to do now; ValueError for a unit that is unknown, or added while it is there."""
         instructions = self._handlers[type(event)](event)
         if self._story is not None:
             self._story.record(event, instructions)
@@ -200,8 +202,14 @@ class Planner:
     def _unit_added(self, event: UnitAdded) -> list[Instruction]:
         unit, epoch, step, staying = event
         check_unit(unit)
-        if unit.id in self.units:
-            raise ValueError(f"a unit is added once, but unit {unit.id} is there already.")
+        known = self.units.get(unit.id)
+        if known is not None and (
+            not known.closed or any(visit.unit == unit.id for visit in self._running.values())
+        ):
+            raise ValueError(
+                f"a unit is added anew once it is closed and nothing of it runs, but unit "
+                f"{unit.id} is there already."
+            )
         if not (0 <= epoch <= unit.epochs and 0 <= step <= self.train_shards):
             raise ValueError(
                 f"`0 <= epoch <= {unit.epochs}` and `0 <= step <= {self.train_shards}` must hold, "
@@ -210,6 +218,8 @@ class Planner:
         state = UnitState(unit, self.train_shards, epoch, step)
         if staying:
             state.staying = _subset(staying, state)
+        if known is not None:
+            state.visit_s = known.visit_s
         self.units[unit.id] = state
         out: list[Instruction] = []
         if not state.closed:
@@ -217,6 +227,13 @@ class Planner:
             self._proceed(state, out)
             self._assign(out)
         return out
+
+    def _unit_paused(self, event: UnitPaused) -> list[Instruction]:
+        state = self._known(event.unit)
+        if not state.closed:
+            state.paused = True
+            state.entry = None
+        return []
 
     def _unit_reduced(self, event: UnitReduced) -> list[Instruction]:
         state = self._known(event.unit)
@@ -261,12 +278,14 @@ class Planner:
         """Make the unit's next visits ready, or end its epoch."""
         step, shards = state.step, self.train_shards
         if step < shards:
-            if not self._has_lag or state.done - state.durable <= self.max_lag:
+            is_due = not self._has_lag or state.done - state.durable <= self.max_lag
+            if is_due and not state.paused:
                 self.placement.push(state, shard_at(state.start, state.epoch, step, shards))
         elif self.val_shards:
             state.evals_left = self.val_shards
             state.evals = list(range(self.val_shards - 1, -1, -1))
-            self.placement.push(state, -1)
+            if not state.paused:
+                self.placement.push(state, -1)
         else:
             self._end_epoch(state, out)
 
@@ -309,11 +328,10 @@ class Planner:
 
     def _retry(self, visit: Visit) -> None:
         state = self.units[visit.unit]
-        if visit.phase is _TRAIN:
-            self.placement.push(state, visit.shard)
-        else:
+        if visit.phase is not _TRAIN:
             state.evals.append(visit.step)
-            self.placement.push(state, -1)
+        if not state.paused:
+            self.placement.push(state, visit.shard if visit.phase is _TRAIN else -1)
 
     def _close(self, state: UnitState, out: list[Instruction]) -> None:
         state.closed = True

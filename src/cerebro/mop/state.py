@@ -35,6 +35,7 @@ class UnitState:
         "histories",
         "id",
         "left",
+        "paused",
         "shard",
         "start",
         "staying",
@@ -70,6 +71,8 @@ class UnitState:
         self.histories: dict[int, History] | None = None
         #: finished, failed or stopped
         self.closed = epoch >= unit.epochs
+        #: nothing of it is started
+        self.paused = False
         #: seconds a train visit takes, smoothed; 0.0 until one is measured
         self.visit_s = 0.0
 

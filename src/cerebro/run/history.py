@@ -299,7 +299,7 @@ def ranking(history: RunHistory) -> list[TrialHistory]:
 
     def key(trial: TrialHistory) -> tuple[bool, float, int]:
         best = trial.best_epoch(metric, mode)
-        if best is None or trial.status in (TrialStatus.FAILED, TrialStatus.DIVERGED):
+        if best is None or trial.status.is_failure:
             return True, 0.0, trial.number
         value = trial.epochs[best].metrics[metric]
         return False, -value if mode is Mode.MAX else value, trial.number

@@ -11,20 +11,29 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from cerebro.errors import UsageError
+from cerebro.search.decision import Outcome
 from cerebro.search.space import Space
 from cerebro.search.wording import unknown
-from cerebro.types import Json, Params, TrialStatus
+from cerebro.types import Json, Params
 
 
 class Sampler(Protocol):
     """Proposes params. What it proposes depends on its arguments and on what it was told alone."""
 
+    #: How many proposals there will be; None where it goes on as long as it is asked.
+    num_trials: int | None
+    #: Whether what it is told changes what it proposes.
+    is_adaptive: bool
+
     def ask(self, number: int) -> Params | None:
-        """The params of trial `number` (0, 1, ...), or None when there are no more trials."""
+        """The params of proposal `number` (0, 1, ...), or None when there are no more."""
         ...
 
-    def tell(self, number: int, params: Params, value: float | None, status: TrialStatus) -> None:
-        """How a trial ended; `value` is None where it has no metric (failed, diverged)."""
+    def tell(self, number: int, params: Params, outcome: Outcome) -> None:
+        """How a proposal ended. One that waits (paused) may be told of, and again at its end.
+
+        `params` may be others than it proposed: those of an earlier run, or given by a person.
+        """
         ...
 
 
@@ -37,13 +46,15 @@ class GridSampler:
     ({'lr': 0.01}, None)
     """
 
+    is_adaptive = False
+
     def __init__(self, space: Space) -> None:
         self._values = space.listed()
-        self.num_trials = math.prod(len(values) for values in self._values.values())
+        self.num_trials: int | None = math.prod(len(values) for values in self._values.values())
 
     def ask(self, number: int) -> Params | None:
         _check_number(number)
-        if number >= self.num_trials:
+        if self.num_trials is None or number >= self.num_trials:
             return None
         # Counting with one digit per parameter: any trial of any grid without making the others.
         params: dict[str, Json] = {}
@@ -52,7 +63,7 @@ class GridSampler:
             params[name] = copy.deepcopy(self._values[name][digit])
         return {name: params[name] for name in self._values}
 
-    def tell(self, number: int, params: Params, value: float | None, status: TrialStatus) -> None:
+    def tell(self, number: int, params: Params, outcome: Outcome) -> None:
         """A grid learns nothing."""
 
 
@@ -68,23 +79,25 @@ class RandomSampler:
     True
     """
 
+    is_adaptive = False
+
     def __init__(self, space: Space, *, seed: int, num_trials: int) -> None:
         if num_trials < 1:
             raise UsageError(f"`num_trials >= 1` must hold, but got num_trials={num_trials}.")
         self._space = space
         self._seed = seed
-        self.num_trials = num_trials
+        self.num_trials: int | None = num_trials
 
     def ask(self, number: int) -> Params | None:
         _check_number(number)
-        if number >= self.num_trials:
+        if self.num_trials is not None and number >= self.num_trials:
             return None
         return {
             name: domain.sample(_stream(self._seed, number, name))
             for name, domain in self._space.items()
         }
 
-    def tell(self, number: int, params: Params, value: float | None, status: TrialStatus) -> None:
+    def tell(self, number: int, params: Params, outcome: Outcome) -> None:
         """Random draws learn nothing."""
 
 

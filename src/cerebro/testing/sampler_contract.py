@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from cerebro.search.decision import Outcome
 from cerebro.search.sampler import Sampler
 from cerebro.types import Params, TrialStatus
 
@@ -59,7 +60,7 @@ class SamplerContract:
         sampler = self.make()
         params = sampler.ask(0)
         assert params is not None
-        sampler.tell(0, params, None, TrialStatus.DIVERGED)
+        sampler.tell(0, params, Outcome(None, TrialStatus.DIVERGED))
         assert sampler.ask(1) is not None
 
     def test_changing_a_proposal_does_not_change_the_next(self) -> None:
@@ -81,5 +82,5 @@ class SamplerContract:
             if params is None:
                 break
             proposals.append(params)
-            sampler.tell(number, params, 1.0 / (number + 1), TrialStatus.FINISHED)
+            sampler.tell(number, params, Outcome((1.0 / (number + 1),), TrialStatus.FINISHED))
         return proposals

@@ -20,7 +20,7 @@ from cerebro.track.records import (
 from cerebro.types import Json, Metrics, Mode, Params, TrialStatus, trial_id
 
 #: How a trial ends that takes no part in the ranking.
-FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED)
+FAILED = tuple(status for status in TrialStatus if status.is_failure)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cerebro.errors import UsageError
+from cerebro.search.decision import Outcome
 from cerebro.search.domain import Grid, LogUniform, QUniform, Uniform
 from cerebro.search.sampler import SAMPLERS, GridSampler, RandomSampler, Sampler, make_sampler
 from cerebro.search.space import parse_space
@@ -128,7 +129,7 @@ def test_a_quantised_batch_size_is_an_int() -> None:
 def test_being_told_changes_nothing_for_random_search() -> None:
     sampler = RandomSampler(MIXED, seed=0, num_trials=5)
     before = sampler.ask(1)
-    sampler.tell(0, sampler.ask(0) or {}, 0.5, TrialStatus.FINISHED)
+    sampler.tell(0, sampler.ask(0) or {}, Outcome((0.5,), TrialStatus.FINISHED))
     assert sampler.ask(1) == before
 
 
