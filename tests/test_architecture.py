@@ -23,7 +23,7 @@ LAYERS = (
     {"train"},
     {"backend"},
     {"run", "testing"},
-    {"tune", "config", "results"},
+    {"tune", "config", "results", "steering"},
     {"experiment"},
     {"cli"},
     {"__init__", "__main__"},
@@ -33,7 +33,7 @@ LAYERS = (
 THIRD_PARTY = {
     "cloudpickle": {"backend"},
     "numpy": {"backend", "data", "run", "search", "storage", "testing", "track", "train"},
-    "psutil": {"backend", "cli", "train.stack.survey"},
+    "psutil": {"backend", "cli", "steering", "train.stack.survey"},
     "pyarrow": {"data"},
     "pydantic": {"config"},
     "pydantic_core": {"config"},

@@ -11,6 +11,7 @@ PUBLIC = {
     "cerebro": [
         "Experiment",
         "Result",
+        "Steering",
         "Task",
         "__version__",
         "data",

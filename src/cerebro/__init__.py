@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from cerebro import data, errors, tune
     from cerebro.experiment import Experiment
     from cerebro.results import Result
+    from cerebro.steering import Steering
 
-__all__ = ["Experiment", "Result", "Task", "__version__", "data", "errors", "tune"]
+__all__ = ["Experiment", "Result", "Steering", "Task", "__version__", "data", "errors", "tune"]
 
 #: Loaded at first use, so that `import cerebro` stays light: name -> module and, if any, class.
 _LAZY = {
     "Experiment": ("cerebro.experiment", "Experiment"),
     "Result": ("cerebro.results", "Result"),
+    "Steering": ("cerebro.steering", "Steering"),
     "data": ("cerebro.data", None),
     "errors": ("cerebro.errors", None),
     "tune": ("cerebro.tune", None),

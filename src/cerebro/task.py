@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cerebro.errors import UnknownParamError
 from cerebro.types import Json, Params
@@ -64,6 +64,11 @@ class Task:
     amp: str | None = None
     #: Rows in a batch of an evaluation; as many as in the trial's training batches if None.
     eval_batch_size: int | None = None
+    #: Train each batch in parts of at most so many rows, to need less memory: their gradients add
+    #: up to one step of the whole batch, for losses that are means over rows (only what looks at
+    #: other rows differs: BatchNorm sees a part at a time, and dropout draws for each). "auto"
+    #: halves the parts of a trial when it runs out of memory. Such trials are not stacked.
+    micro_batch: int | Literal["auto"] | None = None
     #: When the learning-rate scheduler steps: after each "epoch" or each "batch".
     scheduler_step: str = "epoch"
 

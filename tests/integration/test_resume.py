@@ -321,7 +321,9 @@ def test_replaying_a_journal_gives_the_history_of_the_driver_that_wrote_it(home)
 
 
 def replay(found, spec):
-    return RunHistory.replay(found, steps=spec.train_shards, metric=spec.metric, mode=spec.mode)
+    return RunHistory.replay(
+        found, steps=spec.train_shards, epochs=spec.epochs, metric=spec.metric, mode=spec.mode
+    )
 
 
 def watch_history(root, spec):

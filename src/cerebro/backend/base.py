@@ -59,6 +59,8 @@ class FailureKind(enum.StrEnum):
     DIVERGED = "diverged"
     #: The task or the experiment is wrong, as far as can be told.
     USAGE = "usage"
+    #: There was not enough memory, on the device or on the host.
+    MEMORY = "memory"
     #: The checkpoint it should start from is damaged.
     CORRUPT = "corrupt"
     #: Nothing later can succeed either (a damaged shard, a full disk).
@@ -76,6 +78,8 @@ class Failure:
     signature: str
     #: Name of the exception's class.
     error: str
+    #: Whether the visit may be tried with a smaller micro batch (`VisitCall.smaller_micro_batch`).
+    is_splittable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,10 @@ class Lost:
 
     worker: int
     call: VisitCall | SurveyCall | None
+    #: What became of it, to follow "worker 3 ": "was killed by SIGSEGV".
     cause: str
+    #: The system has killed it for want of memory.
+    is_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,30 +6,39 @@ import traceback
 
 from cerebro.backend.base import Failure, FailureKind
 from cerebro.errors import CheckpointCorruptError, DataError, UsageError
-from cerebro.train.visit import Diverged
+from cerebro.train.memory import explain_memory, host_memory
+from cerebro.train.visit import Diverged, OutOfMemory
 
 _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (Diverged, FailureKind.DIVERGED),
+    (OutOfMemory, FailureKind.MEMORY),
+    (MemoryError, FailureKind.MEMORY),
     (CheckpointCorruptError, FailureKind.CORRUPT),
     (DataError, FailureKind.FATAL),
     (UsageError, FailureKind.USAGE),
 )
+_HINT = "Use fewer workers, or a smaller batch_size or model."
 
 
 def describe_failure(error: BaseException) -> Failure:
     """What went wrong, with a signature that two failures of one cause share."""
     kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), FailureKind.ERROR)
-    name = type(error).__name__
-    frames = traceback.extract_tb(error.__traceback__)
+    is_translated = isinstance(error, OutOfMemory) and error.__cause__ is not None
+    origin = error.__cause__ if is_translated and error.__cause__ else error
+    name = type(origin).__name__
+    frames = traceback.extract_tb(origin.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     try:
         message = str(error)
     except Exception:
         message = "(its message cannot be shown)"
+    if isinstance(error, MemoryError):
+        message = explain_memory(host_memory(), error, _HINT)
     return Failure(
         kind=kind,
         message=f"{name}: {message}" if kind is FailureKind.ERROR else message,
         traceback="".join(traceback.format_exception(error)),
         signature=f"{name}@{place}",
         error=name,
+        is_splittable=isinstance(error, OutOfMemory) and error.is_splittable,
     )

@@ -10,6 +10,7 @@ from cerebro.backend.base import (
     Done,
     Event,
     Failed,
+    FailureKind,
     Joined,
     Posted,
     SaveRequest,
@@ -23,7 +24,7 @@ from cerebro.backend.opening import introduce, load_state, save_state
 from cerebro.errors import RunInterrupted
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.runner import VisitRunner
-from cerebro.train.visit import State, SurveyCall, VisitCall
+from cerebro.train.visit import State, SurveyCall, VisitCall, VisitReport
 
 
 class InlineBackend:
@@ -102,7 +103,14 @@ class InlineBackend:
         except RunInterrupted:
             raise
         except (Exception, SystemExit) as error:
-            return Failed(worker, call, describe_failure(error))
+            failure = describe_failure(error)
+        else:
+            return self._done(worker, call, report, state)
+        if failure.kind is FailureKind.MEMORY:
+            self._runner.free()
+        return Failed(worker, call, failure)
+
+    def _done(self, worker: int, call: VisitCall, report: VisitReport, state: State | None) -> Done:
         if state is None:
             return Done(worker, call, report, None)
         key, self._next_key = self._next_key, self._next_key + 1

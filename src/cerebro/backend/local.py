@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import selectors
+import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -29,8 +30,12 @@ from cerebro.backend.base import (
     Surveyed,
 )
 from cerebro.backend.failure import describe_failure
+from cerebro.backend.killer import Killer
+from cerebro.backend.limits import Limits
+from cerebro.backend.local_worker import LocalWorker
 from cerebro.backend.opening import save_state
 from cerebro.backend.process import WorkerProcess
+from cerebro.backend.watch import Pace, Watch
 from cerebro.backend.wire import (
     CannotStart,
     Hello,
@@ -56,23 +61,21 @@ _LAST_WORDS = 2000
 logger = logging.getLogger("cerebro.backend")
 
 
-@dataclass(slots=True)
-class _Worker:
-    """One process, and the call it has."""
-
-    process: WorkerProcess
-    call: VisitCall | SurveyCall | None = None
-    #: Slots given to the visit for its result; the last one holds it.
-    given: list[Slot] | None = None
-    is_ready: bool = False
-
-
 class LocalBackend:
-    """Spawned processes with their own threads, one pipe each; no polling."""
+    """Spawned processes with their own threads, one pipe each; no polling.
 
-    def __init__(self, *, log_dir: str | None = None) -> None:
+    Args:
+        log_dir: Where the output of workers goes; default to ours.
+        limits: When a worker is taken for hung; default to those of the environment.
+    """
+
+    def __init__(self, *, log_dir: str | None = None, limits: Limits | None = None) -> None:
         self._log_dir = log_dir
-        self._workers: dict[int, _Worker] = {}
+        self._limits = limits or Limits.from_environment()
+        self._pace = Pace()
+        #: When to look whether a worker hangs.
+        self._look_at = math.inf
+        self._workers: dict[int, LocalWorker] = {}
         self._slots: dict[int, Slot] = {}
         self._next_key = 0
         self._posted: deque[object] = deque()
@@ -92,6 +95,7 @@ class LocalBackend:
             file.write(pickled)
         self._threads = setup.threads
         self._arena = Arena()
+        self._killer = Killer()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -126,6 +130,8 @@ class LocalBackend:
             self._events.append(Lost(worker, call, "died before the visit reached it"))
             return
         target.call, target.given = call, given
+        target.watch.begin(time.monotonic())
+        self._look_at = min(self._look_at, target.watch.due)
         message: RunVisit | RunSurvey = (
             RunSurvey(call)
             if isinstance(call, SurveyCall)
@@ -137,14 +143,17 @@ class LocalBackend:
 
     def events(self) -> list[Event]:
         while not self._events:
-            for key, _ in self._selector.select():
+            wait_s = max(0.0, self._look_at - time.monotonic())
+            for key, _ in self._selector.select(None if wait_s == math.inf else wait_s):
                 if key.data is None:
                     os.read(self._wake_read, 4096)
                 else:
-                    index, worker = cast("tuple[int, _Worker]", key.data)
+                    index, worker = cast("tuple[int, LocalWorker]", key.data)
                     # One that ended may be told of twice.
                     if self._workers.get(index) is worker:
                         self._hear(index, worker, has_ended=key.fd == worker.process.ended_fd)
+            if time.monotonic() >= self._look_at:
+                self._look()
             while self._posted:
                 self._events.append(Posted(self._posted.popleft()))
         found = list(self._events)
@@ -191,9 +200,15 @@ class LocalBackend:
                 arena_fd=self._arena.fd,
                 setup_fd=self._setup,
                 threads=self._threads,
+                beat_s=min(1.0, self._limits.heartbeat_s / 20),
+                patience_s=self._limits.heartbeat_s,
                 log=log,
             )
-        worker = self._workers[index] = _Worker(process)
+        watch = Watch(process.pulse, self._limits, self._pace)
+        ready_by = time.monotonic() + self._limits.start_s
+        worker = LocalWorker(process, watch, ready_by, self._killer.count())
+        self._workers[index] = worker
+        self._look_at = min(self._look_at, ready_by)
         self._selector.register(process.connection, selectors.EVENT_READ, (index, worker))
         if process.ended_fd is not None:
             self._selector.register(process.ended_fd, selectors.EVENT_READ, (index, worker))
@@ -211,7 +226,7 @@ class LocalBackend:
     def _log_path(self, index: int) -> str:
         return os.path.join(self._log_dir or "", f"worker-{index}.log")
 
-    def _hear(self, index: int, worker: _Worker, *, has_ended: bool) -> None:
+    def _hear(self, index: int, worker: LocalWorker, *, has_ended: bool) -> None:
         if not has_ended:
             self._receive(index, worker)
             return
@@ -221,15 +236,20 @@ class LocalBackend:
         if self._workers.get(index) is worker:
             self._bury(index)
 
-    def _receive(self, index: int, worker: _Worker) -> None:
+    def _receive(self, index: int, worker: LocalWorker) -> None:
         try:
             message = worker.process.connection.recv()
-        except (EOFError, OSError):
+        except (EOFError, OSError) as error:
+            if isinstance(error, BlockingIOError):
+                worker.ending = "hung: in the middle of an answer"
             self._bury(index)
             return
         except Exception as error:
             # An answer may hold objects of the task's own that only its worker knows.
             message = VisitFailed(describe_failure(error))
+        if worker.ending:
+            # Too late: its visit is about to be moved.
+            return
         if isinstance(message, NeedSlot):
             slot = self._arena.allocate(message.bytes)
             (worker.given if worker.given is not None else []).append(slot)
@@ -237,6 +257,7 @@ class LocalBackend:
                 worker.process.connection.send(slot)
         elif isinstance(message, Hello):
             worker.is_ready = self._has_joined = True
+            worker.device = message.info.device
             self._failed_starts = 0
             self._events.append(Joined(message.info))
         elif isinstance(message, CannotStart):
@@ -246,11 +267,12 @@ class LocalBackend:
         else:
             self._answer(index, worker, message)
 
-    def _answer(self, index: int, worker: _Worker, message: object) -> None:
+    def _answer(self, index: int, worker: LocalWorker, message: object) -> None:
         call, given = worker.call, worker.given or []
         if call is None:
             raise WorkerError(f"worker {index} answered without having a visit: {message!r:.200}")
         worker.call, worker.given = None, None
+        worker.watch.end(time.monotonic())
         if isinstance(message, VisitDone) and isinstance(call, VisitCall):
             state = None if message.state is None else self._keep(message.state, given)
             self._events.append(Done(index, call, message.report, state))
@@ -259,6 +281,13 @@ class LocalBackend:
         elif isinstance(message, VisitFailed):
             self._free(given)
             self._events.append(Failed(index, call, message.failure))
+            if message.failure.kind is FailureKind.MEMORY and worker.device != "cpu":
+                # Others may share the device: what they keep for later is what it lacks now.
+                for other in self._workers.values():
+                    if other is not worker and other.is_ready:
+                        other.free_memory()
+        if worker.must_free:
+            worker.free_memory()
 
     def _keep(self, state: SlotState, given: list[Slot]) -> StateRef:
         self._free([slot for slot in given if slot != state.slot])
@@ -270,16 +299,23 @@ class LocalBackend:
         for slot in slots:
             self._arena.free(slot)
 
+    def _look(self) -> None:
+        """End workers that hang; when to look again."""
+        now = time.monotonic()
+        self._look_at = math.inf
+        for worker in self._workers.values():
+            self._look_at = min(self._look_at, worker.look(now, self._limits))
+
     def _bury(self, index: int) -> None:
         """A worker has ended: report the loss and start another in its place."""
         worker = self._workers.pop(index)
         self._selector.unregister(worker.process.connection)
         if worker.process.ended_fd is not None:
             self._selector.unregister(worker.process.ended_fd)
-        cause = worker.process.reap()
+        cause, is_memory = worker.reap(self._killer)
         self._free(worker.given or [])
         if worker.is_ready:
-            self._events.append(Lost(index, worker.call, cause))
+            self._events.append(Lost(index, worker.call, cause, is_memory))
         else:
             self._failed_starts += 1
             if self._failed_starts >= _START_ATTEMPTS:

@@ -8,10 +8,13 @@ import os
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from multiprocessing.connection import Connection
 from typing import BinaryIO
+
+from cerebro.backend.pulse import Pulse
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -25,18 +28,33 @@ class WorkerProcess:
 
     Args:
         arena_fd: The shared memory of states.
+        beat_s: How often it shows that it lives.
+        patience_s: How long it may take to go on with a message that has begun.
         setup_fd: A file with the pickled `Setup`.
         log: Where its output goes; default to ours.
     """
 
     def __init__(
-        self, index: int, *, arena_fd: int, setup_fd: int, threads: int, log: BinaryIO | None
+        self,
+        index: int,
+        *,
+        arena_fd: int,
+        setup_fd: int,
+        threads: int,
+        beat_s: float,
+        patience_s: float,
+        log: BinaryIO | None,
     ) -> None:
         ours, theirs = socket.socketpair()
+        limit = struct.pack("ll", int(patience_s), int(patience_s % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, limit)
         lifeline, self._lifeline = os.pipe()
-        passed = [theirs.fileno(), arena_fd, setup_fd, lifeline]
+        self.pulse = Pulse()
+        passed = [theirs.fileno(), arena_fd, setup_fd, self.pulse.fd, lifeline]
         paths = json.dumps([os.path.abspath(path) for path in sys.path])
-        arguments = [str(value) for value in (index, *passed, os.getpid())]
+        beat_ms = max(1, round(beat_s * 1000))
+        arguments = [str(value) for value in (index, *passed, os.getpid(), beat_ms)]
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, paths, *arguments],
@@ -55,13 +73,22 @@ class WorkerProcess:
         #: process that the task has forked; None where the system has no such thing.
         self.ended_fd = os.pidfd_open(self._process.pid) if sys.platform == "linux" else None
 
+    def terminate(self) -> None:
+        """Ask it to end, and all that it has started, even if it is stopped."""
+        self.pulse.end()
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it at once, and all that it has started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
 
-    def reap(self) -> str:
-        """End it if it does not end by itself, and all that it has started; how it ended."""
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def reap(self) -> int:
+        """End it if it does not end by itself, and all that it has started; its exit code."""
         with contextlib.suppress(OSError):
             self.connection.close()
         if self.ended_fd is None:
@@ -76,7 +103,8 @@ class WorkerProcess:
         self.kill()
         code = self._process.wait()
         os.close(self._lifeline)
-        return _cause_of(code)
+        self.pulse.close()
+        return code
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -89,7 +117,12 @@ def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **fixed}
 
 
-def _cause_of(code: int) -> str:
+def cause_of(code: int) -> str:
+    """How a process with this exit code has ended.
+
+    >>> cause_of(-9)
+    'was killed by SIGKILL'
+    """
     if code >= 0:
         return f"exited with code {code}"
     try:

@@ -71,5 +71,10 @@ class VisitFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Free:
+    """Driver to worker: give back memory that is kept for later visits; not answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Driver to worker: end."""

@@ -12,11 +12,13 @@ import sys
 from multiprocessing.connection import Connection
 
 from cerebro.backend.arena import Mapping, Slot
-from cerebro.backend.base import Setup
+from cerebro.backend.base import Failure, FailureKind, Setup
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.opening import introduce, load_state
+from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
     CannotStart,
+    Free,
     Hello,
     NeedSlot,
     RunSurvey,
@@ -35,14 +37,23 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main(
-    index: int, connection_fd: int, arena_fd: int, setup_fd: int, lifeline_fd: int, parent: int
+    index: int,
+    connection_fd: int,
+    arena_fd: int,
+    setup_fd: int,
+    pulse_fd: int,
+    lifeline_fd: int,
+    parent: int,
+    beat_ms: int,
 ) -> None:
     """Serve visits until told to stop, or until the driver is gone."""
-    for fd in (connection_fd, arena_fd, setup_fd, lifeline_fd):
+    for fd in (connection_fd, arena_fd, setup_fd, pulse_fd, lifeline_fd):
         os.set_inheritable(fd, False)
     _die_with_parent(lifeline_fd, parent)
-    _leave_stopping_to_the_driver(connection_fd)
+    heart = Heart(pulse_fd, beat_ms / 1000)
+    _leave_stopping_to_the_driver(connection_fd, heart)
     faulthandler.enable()
+    heart.start()
     connection = Connection(connection_fd)
     with contextlib.suppress(EOFError, ConnectionError):
         _serve(index, connection, Mapping(arena_fd), setup_fd)
@@ -67,8 +78,10 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
         connection.send(CannotStart(describe_failure(error)))
         return
     connection.send(Hello(introduce(index, runner)))
-    while isinstance(message := connection.recv(), RunVisit | RunSurvey):
-        if isinstance(message, RunVisit):
+    while isinstance(message := connection.recv(), RunVisit | RunSurvey | Free):
+        if isinstance(message, Free):
+            runner.free()
+        elif isinstance(message, RunVisit):
             connection.send(_run(message, runner, setup, connection, mapping))
         else:
             connection.send(_survey(message, runner))
@@ -96,14 +109,23 @@ def _run(
             return VisitDone(report, None)
         return VisitDone(report, SlotState(given[-1], state.buffer.nbytes, state.meta))
     except Exception as error:
-        return VisitFailed(describe_failure(error))
+        failure = describe_failure(error)
+    return _failed(failure, runner)
 
 
 def _survey(message: RunSurvey, runner: VisitRunner) -> SurveyDone | VisitFailed:
     try:
         return SurveyDone(runner.survey(message.call))
     except Exception as error:
-        return VisitFailed(describe_failure(error))
+        failure = describe_failure(error)
+    return _failed(failure, runner)
+
+
+def _failed(failure: Failure, runner: VisitRunner) -> VisitFailed:
+    """The answer; by now the error has gone, and with it what its frames held."""
+    if failure.kind is FailureKind.MEMORY:
+        runner.free()
+    return VisitFailed(failure)
 
 
 def _open_source(message: RunVisit, setup: Setup, mapping: Mapping) -> State | None:
@@ -135,13 +157,19 @@ def _die_with_parent(lifeline_fd: int, parent: int) -> None:
     os.close(lifeline_fd)
 
 
-def _leave_stopping_to_the_driver(connection_fd: int) -> None:
+def _leave_stopping_to_the_driver(connection_fd: int, heart: Heart) -> None:
     """Batch systems and terminals signal every process; what the task forks is spared this."""
+
+    def stop(number: int, frame: object) -> None:
+        if heart.is_ending:
+            # Where it hung goes to its log.
+            faulthandler.dump_traceback()
+            os._exit(1)
 
     def undo() -> None:
         os.close(connection_fd)
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    before = {number: signal.signal(number, lambda *_: None) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     os.register_at_fork(after_in_child=undo)

@@ -53,6 +53,26 @@ RunDirectory = Annotated[
 ]
 
 
+Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="t0007 or 7.", show_default=False)]
+OptionalTrial = Annotated[
+    str | None, typer.Argument(metavar="TRIAL", help="t0007 or 7.", show_default=False)
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE", help="Params, such as lr=0.1 or width=64.", show_default=False
+    ),
+]
+Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0, help="How long to wait for the run's answer; 0: not."
+    ),
+]
+#: As in `cerebro.steering`, which is not imported for `--help`.
+WAIT_S = 10.0
+
+
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
     """Say what went wrong in one paragraph, and exit with its code."""
@@ -179,6 +199,77 @@ def plan(experiment: ExperimentFile, overrides: Overrides = None) -> None:
     from cerebro.cli.plan import show_plan
 
     show_plan(experiment, overrides or [])
+
+
+@app.command(short_help="End a trial, or the whole run, for good.")
+@reported()
+def stop(run: RunDirectory, trial: OptionalTrial = None, wait: Wait = WAIT_S) -> None:
+    """End a trial, or without TRIAL the run: all that are not through are stopped, for good."""
+    from cerebro.cli import steer
+
+    steer.stop(run, trial, wait_s=wait)
+
+
+@app.command()
+@reported()
+def pause(run: RunDirectory, trial: Trial, wait: Wait = WAIT_S) -> None:
+    """Let a trial wait, from its next visit on."""
+    from cerebro.cli import steer
+
+    steer.pause(run, trial, wait_s=wait)
+
+
+@app.command()
+@reported()
+def unpause(run: RunDirectory, trial: Trial, wait: Wait = WAIT_S) -> None:
+    """Let a paused trial go on."""
+    from cerebro.cli import steer
+
+    steer.unpause(run, trial, wait_s=wait)
+
+
+@app.command()
+@reported()
+def clone(
+    run: RunDirectory,
+    trial: Trial,
+    params: Assignments = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Begin anew, not with the state of the trial.")
+    ] = False,
+    wait: Wait = WAIT_S,
+) -> None:
+    """Start a new trial that is TRIAL with other params, and goes on with its state."""
+    from cerebro.cli import steer
+
+    steer.clone(run, trial, params or [], is_warm=not cold, wait_s=wait)
+
+
+@app.command()
+@reported()
+def extend(
+    run: RunDirectory,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[TRIAL] epochs=N", help="How many are to be behind it.", show_default=False
+        ),
+    ],
+    wait: Wait = WAIT_S,
+) -> None:
+    """Train a trial longer, or without TRIAL all that are finished."""
+    from cerebro.cli import steer
+
+    steer.extend(run, words, wait_s=wait)
+
+
+@app.command()
+@reported()
+def add(run: RunDirectory, params: Assignments = None, wait: Wait = WAIT_S) -> None:
+    """Start a new trial with these params."""
+    from cerebro.cli import steer
+
+    steer.add(run, params or [], wait_s=wait)
 
 
 @app.command(short_help="Versions, devices and what is missing; or verify a run.")

@@ -63,8 +63,9 @@ def measure(records: Iterable[Mapping[str, Json]], val_shards: int) -> Measured 
                 if saved is not None:
                     sizes.append(cast(int, saved["bytes"]) / len(trials))
         elif kind == "epoch" and val_shards:
-            trained = epochs.pop((trial, cast(int, record["epoch"])), 0.0)
-            evals.append((cast(float, record["seconds"]) - trained) / val_shards)
+            for member in cast("list[int]", record.get("trials", [trial])):
+                trained = epochs.pop((member, cast(int, record["epoch"])), 0.0)
+                evals.append((cast(float, record["seconds"]) - trained) / val_shards)
     if not spans:
         return None
     mean_s = fmean(span for found in spans.values() for span in found)

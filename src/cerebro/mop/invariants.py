@@ -45,8 +45,12 @@ def _of_workers(planner: Planner, ready: list[int]) -> Iterator[str]:
         yield f"a worker is idle or busy, not both, but these are: {sorted(idle & busy)}"
     if idle | busy != set(planner.workers):
         yield f"live workers are idle or busy, but {planner.workers} live, {idle=}, {busy=}"
-    if idle and ready and not planner.is_draining:
+    is_barred = planner.placement.is_barred and busy
+    if idle and ready and not planner.is_draining and not is_barred:
         yield f"no worker idles while something is ready, but {idle=}, {ready=}"
+    for visit in planner.running().values():
+        if planner.units[visit.unit].history(visit.step).memory and len(busy) > 1:
+            yield f"{visit} runs alone after it was out of memory, but {busy=}"
 
 
 def _of_unit(planner: Planner, state: UnitState, visits: list[Visit], ready: int) -> Iterator[str]:
@@ -66,7 +70,11 @@ def _of_unit(planner: Planner, state: UnitState, visits: list[Visit], ready: int
     else:
         yield from _of_eval(planner, state, trains, evals, ready)
     for visit in visits:
-        if visit.attempt != state.attempt(visit.step) or visit.attempt >= planner.budget.attempts:
+        history = state.history(visit.step)
+        if (
+            visit.attempt != history.attempts
+            or history.attempts - history.again >= planner.budget.attempts
+        ):
             yield f"attempts are numbered by failures and within the budget, but {visit} runs"
 
 

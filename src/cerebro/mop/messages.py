@@ -22,6 +22,7 @@ class WorkerLost(NamedTuple):
     """A worker is gone; what it was doing is tried again elsewhere."""
 
     worker: int
+    cause: Cause = Cause.LOST  #: MEMORY where the system ended it for want of memory
 
 
 class UnitAdded(NamedTuple):
@@ -123,7 +124,11 @@ class UnitFailed(NamedTuple):
 
     unit: int
     reason: str
-    diverged: bool
+    cause: Cause  #: of the last failure
+
+    @property
+    def diverged(self) -> bool:
+        return self.cause is Cause.DIVERGED
 
 
 class Finished(NamedTuple):

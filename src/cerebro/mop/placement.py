@@ -6,6 +6,7 @@ unit from one queue needs no search in the others.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -45,6 +46,11 @@ class Placement:
         self._cleaning = -_SLACK
         self._free = Ladder()
         self._held = Ladder()
+        #: visits that start only while nothing else runs; whether the one that runs is such a one
+        self._alone: deque[Entry] = deque()
+        self._runs_alone = False
+        #: whether there is or was one of them: nothing else may be started
+        self.is_barred = False
         # By shard; the last element, reached with -1, serves visits that have no home.
         self._homes: list[Home | None] = [None] * (shards + 1)
         self._holders: list[tuple[int, ...]] = [()] * (shards + 1)
@@ -83,8 +89,16 @@ class Placement:
         if arrival < self._cleaning:
             self._clean()
 
+    def push_alone(self, state: UnitState, shard: int) -> None:
+        """Make a visit ready that starts once nothing runs; until it is through, nothing starts."""
+        self._arrivals -= 1
+        state.shard = shard
+        state.entry = entry = (state.rung(), self._arrivals, state)
+        self._alone.append(entry)
+        self.is_barred = True
+
     def take(self, worker: int) -> UnitState | None:
-        """The unit this worker should serve next, taken out of the queues."""
+        """The unit this worker should serve next, taken out of the queues; not while barred."""
         if not self._has_homes:
             return self._free.take()
         best = self._free.top()
@@ -106,6 +120,10 @@ class Placement:
 
     def take_longest(self) -> UnitState | None:
         """The ready unit with most left to do, taken out of the queues."""
+        if self.is_barred:
+            state = self._take_alone()
+            if state is not None or self.is_barred:
+                return state
         held = self._held.top()
         if held is None:
             return self._free.take()
@@ -127,8 +145,25 @@ class Placement:
 
     def ready(self) -> Iterator[UnitState]:
         """Every unit that waits for a worker."""
-        for entry in self._free.live() + self._held.live():
+        alone = [entry for entry in self._alone if entry[2].entry is entry]
+        for entry in self._free.live() + self._held.live() + alone:
             yield entry[2]
+
+    def _take_alone(self) -> UnitState | None:
+        """The next visit that runs alone, if its time has come; lifts the bar after the last."""
+        while self._alone and self._alone[0][2].entry is not self._alone[0]:
+            self._alone.popleft()
+        if len(self.idle) == len(self.holds):
+            self._runs_alone = False
+        elif self._alone or self._runs_alone:
+            return None
+        if not self._alone:
+            self.is_barred = False
+            return None
+        state = self._alone.popleft()[2]
+        state.entry = None
+        self._runs_alone = True
+        return state
 
     def _regroup_if_needed(self) -> None:
         # A thousand workers join before the first unit: group once, when something is ready.

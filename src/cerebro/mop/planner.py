@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cerebro.mop.failures import Budget, Cause, Decision, History, decide, explain
+from cerebro.mop.failures import Budget, Cause, Decision, decide, explain
 from cerebro.mop.messages import (
     Drain,
     Durable,
@@ -169,6 +169,10 @@ class Planner:
             return []
         out: list[Instruction] = []
         is_retried = self._judge(visit, cause, signature, out)
+        if is_retried and cause is Cause.MEMORY:
+            # It bars the others, also from this worker.
+            self._retry(visit)
+            is_retried = False
         # Its worker takes something else first, so that the visit is tried elsewhere if it can be.
         self._release(worker, out)
         if is_retried:
@@ -192,8 +196,9 @@ class Planner:
         self.placement.lose(worker)
         out: list[Instruction] = []
         visit = self._running.pop(worker, None)
-        if visit is not None and self._judge(visit, Cause.LOST, "", out):
-            self._retry(visit)
+        if visit is not None:
+            if self._judge(visit, event.cause, "", out):
+                self._retry(visit)
             self._assign(out)
         if self._unfinished and not self.placement.holds:
             out.append(Stalled())
@@ -217,7 +222,7 @@ class Planner:
             )
         state = UnitState(unit, self.train_shards, epoch, step)
         if staying:
-            state.staying = _subset(staying, state)
+            state.reduce(staying)
         if known is not None:
             state.visit_s = known.visit_s
         self.units[unit.id] = state
@@ -239,7 +244,7 @@ class Planner:
         state = self._known(event.unit)
         out: list[Instruction] = []
         if not state.closed:
-            state.staying = _subset(event.trials, state)
+            state.reduce(event.trials)
             if not state.staying:
                 self._close(state, out)
         return out
@@ -313,16 +318,14 @@ class Planner:
         state = self.units[visit.unit]
         if state.closed:
             return False
-        histories = state.histories or {}
-        history = histories.get(visit.step, History()).after(cause, signature)
+        history = state.history(visit.step).after(cause, signature)
         decision = decide(history, cause, self.budget)
         if decision is Decision.RETRY:
-            histories[visit.step] = history
-            state.histories = histories
+            state.histories = {**(state.histories or {}), visit.step: history}
             return True
         where = f"epoch {visit.epoch}, {visit.phase} step {visit.step}, shard {visit.shard}"
         reason = f"{explain(decision, history)} ({where})"
-        out.append(UnitFailed(state.id, reason, decision is Decision.DIVERGED))
+        out.append(UnitFailed(state.id, reason, cause))
         self._close(state, out)
         return False
 
@@ -330,8 +333,15 @@ class Planner:
         state = self.units[visit.unit]
         if visit.phase is not _TRAIN:
             state.evals.append(visit.step)
-        if not state.paused:
-            self.placement.push(state, visit.shard if visit.phase is _TRAIN else -1)
+        self._push_again(state, visit.shard if visit.phase is _TRAIN else -1)
+
+    def _push_again(self, state: UnitState, shard: int) -> None:
+        """Make a visit ready that may have failed before."""
+        step = state.step if shard >= 0 else state.evals[-1]
+        if state.history(step).memory and not state.paused:
+            self.placement.push_alone(state, shard)
+        elif not state.paused:
+            self.placement.push(state, shard)
 
     def _close(self, state: UnitState, out: list[Instruction]) -> None:
         state.closed = True
@@ -346,7 +356,7 @@ class Planner:
     def _release(self, worker: int, out: list[Instruction]) -> None:
         """Give a worker that is through with its visit, or new, the next one."""
         placement = self.placement
-        if not placement.idle and not self.is_draining:
+        if not placement.idle and not self.is_draining and not placement.is_barred:
             state = placement.take(worker)
             if state is not None:
                 self._start(state, worker, out)
@@ -378,17 +388,8 @@ class Planner:
             step = shard = state.evals.pop()
             phase = _EVAL
             if state.evals:
-                self.placement.push(state, -1)
+                self._push_again(state, -1)
         attempt = 0 if state.histories is None else state.attempt(step)
         visit = _new_tuple(Visit, (state.id, state.epoch, step, phase, shard, attempt))
         self._running[worker] = visit
         out.append(_new_tuple(Start, (visit, state.trials, (worker,))))
-
-
-def _subset(trials: tuple[int, ...], state: UnitState) -> tuple[int, ...]:
-    if not set(trials) <= set(state.staying):
-        raise ValueError(
-            f"trials leave a unit and none joins it, but got {trials} of {state.staying} "
-            f"(unit {state.id})."
-        )
-    return trials

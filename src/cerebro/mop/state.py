@@ -14,6 +14,7 @@ UNMEASURED_S = 1e12
 # forgotten, the difference between fast and slow workers is averaged out.
 _SMOOTHING = 0.125
 _RUNGS_PER_OCTAVE = -32
+_NONE = History()
 
 
 class UnitState:
@@ -98,7 +99,19 @@ class UnitState:
         # The tiny addend admits 0, which a clock too coarse for a visit may report.
         return int(_RUNGS_PER_OCTAVE * log2(self.remaining_s() + 1e-9))
 
+    def reduce(self, trials: tuple[int, ...]) -> None:
+        """Only these trials stay from the next epoch on."""
+        if not set(trials) <= set(self.staying):
+            raise ValueError(
+                f"trials leave a unit and none joins it, but got {trials} of {self.staying} "
+                f"(unit {self.id})."
+            )
+        self.staying = trials
+
+    def history(self, step: int) -> History:
+        """The failures of a visit of the current phase."""
+        return self.histories.get(step, _NONE) if self.histories else _NONE
+
     def attempt(self, step: int) -> int:
         """The attempt number of the next start of a visit of the current phase."""
-        history = self.histories.get(step) if self.histories else None
-        return history.attempts if history else 0
+        return self.history(step).attempts

@@ -6,6 +6,7 @@ from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
 from cerebro.storage import Store
+from cerebro.types import Json
 
 #: Two of a trial are kept while a third is written.
 _CHECKPOINTS_PER_TRIAL = 3
@@ -36,4 +37,12 @@ def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes
             f"checkpoints of this run need up to {needed} bytes, but {free} are free in "
             f"{store.url}. Free some space, or use checkpoint='off', then run the same command "
             "again."
+        )
+
+
+def check_batch_size(value: Json) -> None:
+    """Refuse params whose batch size is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(
+            f"batch_size must be an integer of at least 1, but the space gives {value!r}."
         )

@@ -6,14 +6,23 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cerebro.backend.base import SaveRequest, StateRef
 from cerebro.run.history import Extract
 from cerebro.storage import Store, checkpoint
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import Journal
-from cerebro.storage.stacked import take_member
+from cerebro.storage.stacked import take_member, taken_out
 from cerebro.types import Json
+
+
+class Copy(NamedTuple):
+    """A checkpoint, whose state in it is copied, and for whom."""
+
+    ref: CheckpointRef
+    source: int
+    trial: int
 
 
 @dataclass(slots=True)
@@ -29,6 +38,8 @@ class Commit:
     state: StateRef | None = None
     #: States to take out of a stack's checkpoints first; their references go into the last record.
     extracts: list[Extract] = field(default_factory=list)
+    #: A state to copy first, for a trial that begins with it; its reference goes into the record.
+    copy: Copy | None = None
     #: Checkpoints to remove once the records before them are durable.
     remove: list[CheckpointRef] = field(default_factory=list)
 
@@ -119,6 +130,10 @@ class Committer:
                 if commit.extracts:
                     taken = take_out(self._store, commit.extracts, self._parents)
                     commit.records[-1]["checkpoints"] = taken
+                if commit.copy is not None:
+                    commit.records[-1]["checkpoint"] = copy_state(
+                        self._store, commit.copy, self._parents
+                    )
             self._journal.append([record for commit in commits for record in commit.records])
             for ref in (ref for commit in commits for ref in commit.remove):
                 # The manifest first: no moment shows a manifest whose data is gone.
@@ -143,6 +158,23 @@ class Committer:
         ref = self._save(state, request)
         self._parents[commit.unit] = ref.sha256
         commit.visit["checkpoint"] = ref.to_json()
+
+
+def copy_state(store: Store, copy: Copy, parents: dict[int, str] | None = None) -> Json:
+    """Give a new trial the state of another as its first checkpoint; what the journal says then."""
+    found = taken_out(checkpoint.load(store, copy.ref), copy.source)
+    own = checkpoint.save(
+        store,
+        copy.trial,
+        visits=copy.ref.visits,
+        attempt=0,
+        data=found.data,
+        meta=found.meta,
+        parent=copy.ref.sha256,
+    )
+    if parents is not None:
+        parents[copy.trial] = own.sha256
+    return own.to_json()
 
 
 def take_out(

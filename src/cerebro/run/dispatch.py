@@ -64,6 +64,7 @@ class Dispatcher:
             probe=is_training and self.is_probing,
             stack=live.stacking,
             same_order=spec.same_order,
+            micro_batch=live.micro_batch,
         )
         worker, unit = start.workers[0], visit.unit
         source = self._states.source(unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -21,34 +22,41 @@ from cerebro.backend.base import (
     Surveyed,
     WorkerInfo,
 )
-from cerebro.errors import (
-    CheckpointCorruptError,
-    ShardCorruptError,
-    UsageError,
-)
+from cerebro.errors import CheckpointCorruptError, ShardCorruptError, UsageError
 from cerebro.run.checks import check_metric
 from cerebro.run.committer import Commit, CommitFailed, Committed
+from cerebro.run.conduct import Conduct
+from cerebro.run.direction import Direction
 from cerebro.run.dispatch import Dispatcher
-from cerebro.run.entry import Entry, entries, trial_entry
+from cerebro.run.entry import entries
 from cerebro.run.ledger import Ledger
+from cerebro.run.orders import Orders
 from cerebro.run.prelude import Prelude
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
-from cerebro.run.signals import GraceOver, StopRequested, StopSignals, interrupted
+from cerebro.run.roster import Roster
+from cerebro.run.signals import GraceOver, StopRequested, StopSignals, TimeUp, interrupted
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
+from cerebro.run.steering import Inbox, Rung
 from cerebro.run.surveyor import Surveyor
 from cerebro.run.unit import LiveUnit, Record
 from cerebro.run.verifier import ShardDamaged, Verifier
+from cerebro.storage.bell import Bell
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.train.visit import SurveyCall, VisitCall
-from cerebro.types import TrialStatus, unit_id
+from cerebro.types import TrialStatus
 
 #: How long visits in flight may go on after a first Ctrl-C.
 GRACE_S = 30.0
 SWITCH_S = 0.0005
+
+_CAUSES = {
+    FailureKind.DIVERGED: mop.Cause.DIVERGED,
+    FailureKind.MEMORY: mop.Cause.MEMORY,
+}
 
 logger = logging.getLogger("cerebro.run")
 
@@ -60,6 +68,8 @@ class Driver:
         ready: Called with the first worker's description before anything is trained; it writes
             run.json of a new run and refuses a resume that would give other results.
         track: Receives the run's records.
+        direction: What the search wants to be done.
+        seconds: How long this process may take; None: as long as it needs.
     """
 
     def __init__(
@@ -74,6 +84,9 @@ class Driver:
         device: str = "auto",
         ready: Callable[[WorkerInfo], None],
         track: Callable[[records.Record], None],
+        direction: Direction,
+        orders: Orders,
+        seconds: float | None = None,
     ) -> None:
         self._spec = spec
         self._run = run
@@ -85,8 +98,8 @@ class Driver:
         lag = None if spec.checkpoint is Checkpointing.OFF else 1
         self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
         self._states = States(backend.release, memory_bytes)
-        self._units: dict[int, LiveUnit] = {}
         self._reporter = Reporter(track, workers)
+        self._seconds = seconds
         self._prelude = Prelude(
             run, Surveyor(spec, run, workers, device), backend.submit, self._begin
         )
@@ -97,10 +110,15 @@ class Driver:
         self._dispatcher = Dispatcher(
             spec, backend, self._states, self._reporter, probe=not has_probed
         )
+        self._roster = Roster(
+            *(spec, run, self._planner, self._states, self._ledger, self._dispatcher), self._act
+        )
+        inbox = Inbox(run.store, run.history, orders)
+        self._conduct = Conduct(run, direction, orders, inbox, self._roster, self._ledger)
         self._stopping: int | None = None
         #: Visits in flight are not waited for any more.
         self._is_abandoned = False
-        self._timer: threading.Timer | None = None
+        self._timers: list[threading.Timer] = []
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
             Surveyed: self._surveyed,
@@ -120,14 +138,15 @@ class Driver:
                 if self._threaded:
                     self._dispatcher.verifier = Verifier(self._spec.data, self._backend.post)
                 self._backend.start(setup, self._workers)
-                while not self._is_over():
-                    for event in self._backend.events():
-                        self._handlers[type(event)](event)
+                with self._bell():
+                    while not self._is_over():
+                        for event in self._backend.events():
+                            self._handlers[type(event)](event)
             finally:
                 signals.ignore()
                 sys.setswitchinterval(switch_s)
-                if self._timer is not None:
-                    self._timer.cancel()
+                for timer in self._timers:
+                    timer.cancel()
                 self._ledger.close()
                 if self._dispatcher.verifier is not None:
                     self._dispatcher.verifier.close()
@@ -171,49 +190,56 @@ class Driver:
     def _surveyed(self, event: Surveyed) -> None:
         self._prelude.surveyed(event)
 
+    def _bell(self) -> contextlib.AbstractContextManager[object]:
+        """Wakes the loop when somebody sends a command."""
+        if not self._threaded:
+            return contextlib.nullcontext()
+        return Bell(self._run.store, lambda: self._backend.post(Rung()))
+
     def _begin(self) -> None:
         self._ledger.open(threaded=self._threaded)
         for entry in entries(self._run.history, self._spec):
-            self._add(entry)
+            self._roster.enter(entry)
         for info in self._prelude.workers.values():
             self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
+        self._conduct.look()
+        if self._seconds is not None:
+            self._after(max(0.0, self._seconds - self._reporter.now()), TimeUp())
 
-    def _add(self, entry: Entry) -> None:
-        live = self._units[entry.live.id] = entry.live
-        if entry.checkpoint is not None:
-            self._states.restore(live.id, entry.checkpoint)
-        self._ledger.enter(live)
-        self._act(self._planner.handle(entry.added))
-        if entry.is_finished:
-            self._end(live, TrialStatus.FINISHED, None)
+    def _after(self, seconds: float, payload: object) -> None:
+        timer = threading.Timer(seconds, lambda: self._backend.post(payload))
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
 
     # Answers
 
     def _done(self, event: Done) -> None:
-        live = self._units[event.call.unit]
+        live = self._roster[event.call.unit]
         now = self._reporter.answered(event.worker)
-        if live.given_up is not None:
+        if live.is_abandoned:
             self._discard(event, live)
         elif live.is_saving and self._ledger.is_due(event.call):
             # At most one visit of a unit is done and not durable: this one is, in a moment.
             live.held = (event, now)
         else:
             self._take(event, now)
+        self._conduct.look()
 
     def _take(self, event: Done, now: float, *, after_save: bool = False) -> None:
         call, unit = event.call, event.call.unit
         source, started = self._dispatcher.take(event.worker)
-        live = self._units[unit]
+        live = self._roster[unit]
         if call.probe:
             check_metric(self._spec, event.report.metric_names)
             self._dispatcher.is_probing = False
         diverged = live.add(event)
-        ended = self._reduce(live, TrialStatus.DIVERGED, diverged) if diverged else []
+        ended = self._roster.reduce(live, TrialStatus.DIVERGED, diverged) if diverged else []
         if event.state is not None:
             self._states.replace(unit, event.state)
             self._states.hold(event.state)
         self._states.drop(source)
-        instructions = self._planner.handle(_visit_done(event, now - started))
+        instructions = self._planner.handle(self._visit_done(event, now - started))
         # The next visit starts before this one is written out.
         self._submit(instructions, after_save=after_save)
         if not live.alive and diverged:
@@ -226,18 +252,23 @@ class Driver:
             self._ledger.put(Commit(ended), live)
         self._reporter.finished(event, started, now, live.alive)
         self._conclude(instructions)
+        self._roster.settle(live)
+
+    def _visit_done(self, event: Done, seconds: float) -> mop.VisitDone:
+        call = event.call
+        # Without threads nothing shall depend on the clock: visits are planned by their number.
+        planned = seconds if self._threaded else 0.0
+        return mop.VisitDone(
+            *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker), planned
+        )
 
     def _discard(self, event: Done, live: LiveUnit) -> None:
-        """A visit of a stack that was given up meanwhile: its trials do it again, alone."""
+        """A visit of a unit that was given up or withdrawn meanwhile."""
         self._states.drop(self._dispatcher.take(event.worker)[0])
-        self._act(self._planner.handle(_visit_done(event, 0.0)))
-        self._dissolve(live)
-
-    def _reduce(self, live: LiveUnit, status: TrialStatus, reasons: dict[int, str]) -> list[Record]:
-        """These trials leave, at once as far as results go; their journal records."""
-        ended = live.leave(status, reasons)
-        self._planner.handle(mop.UnitReduced(live.id, tuple(live.alive)))
-        return ended
+        if event.state is not None:
+            self._backend.release(event.state)
+        self._act(self._planner.handle(self._visit_done(event, 0.0)))
+        self._roster.settle(live)
 
     def _close(self, live: LiveUnit, state: StateRef | None, ended: list[Record]) -> None:
         """No trial is left in a unit: what it was about to save is of no use."""
@@ -258,37 +289,42 @@ class Driver:
             raise CheckpointCorruptError(failure.message)
         if call.probe and self._dispatcher.is_probing and failure.kind is FailureKind.USAGE:
             raise UsageError(failure.message)
-        live = self._units[call.unit]
-        if live.given_up is None:
+        live = self._roster[call.unit]
+        if not live.is_abandoned:
             live.failure = failure
-        diverged = failure.kind is FailureKind.DIVERGED
+        cause = _CAUSES.get(failure.kind, mop.Cause.ERROR)
+        if cause is mop.Cause.MEMORY and failure.is_splittable and not live.is_abandoned:
+            self._roster.split(live, call)
+            cause = mop.Cause.AGAIN
+        is_diverged = cause is mop.Cause.DIVERGED
         self._act(
             self._planner.handle(
                 mop.VisitFailed(
                     *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker),
-                    mop.Cause.DIVERGED if diverged else mop.Cause.ERROR,
-                    failure.message if diverged else failure.signature,
+                    cause,
+                    failure.message if is_diverged else failure.signature,
                 )
             )
         )
-        self._dissolve(live)
+        self._roster.settle(live)
 
     def _lost(self, event: Lost) -> None:
-        for live in self._units.values():
+        for live in self._roster:
             if live.held is not None and live.held[0].worker == event.worker:
                 self._take_held(live)
         message = f"worker {event.worker} {event.cause}"
         if isinstance(event.call, VisitCall):
             self._states.drop(self._dispatcher.take(event.worker)[0])
-            if self._units[event.call.unit].given_up is None:
-                self._units[event.call.unit].lose(message)
+            if not self._roster[event.call.unit].is_abandoned:
+                self._roster[event.call.unit].lose(message)
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
         self._prelude.lost(event.worker)
         if isinstance(event.call, SurveyCall):
             self._prelude.failed(event.call, message)
-        self._act(self._planner.handle(mop.WorkerLost(event.worker)))
+        cause = mop.Cause.MEMORY if event.is_memory else mop.Cause.LOST
+        self._act(self._planner.handle(mop.WorkerLost(event.worker, cause)))
         if isinstance(event.call, VisitCall):
-            self._dissolve(self._units[event.call.unit])
+            self._roster.settle(self._roster[event.call.unit])
 
     def _posted(self, event: Posted) -> None:
         payload = event.payload
@@ -301,17 +337,17 @@ class Driver:
             self._stopping = payload.number
             self._reporter.stopping(len(self._dispatcher))
             self._planner.handle(mop.Drain())
-            self._timer = threading.Timer(GRACE_S, lambda: self._backend.post(GraceOver()))
-            self._timer.daemon = True
-            self._timer.start()
+            self._after(GRACE_S, GraceOver())
         elif isinstance(payload, GraceOver):
             self._is_abandoned = True
+        elif isinstance(payload, TimeUp):
+            self._conduct.halt("the time that the run may take is over", "budget")
+        elif isinstance(payload, Rung) and self._ledger.is_open:
+            self._conduct.look()
 
     def _committed(self, commit: Commit) -> None:
         live = self._ledger.settle(commit)
-        if live is None:
-            return
-        if commit.visits:
+        if live is not None and commit.visits:
             if commit.state is not None:
                 ref = CheckpointRef.from_json(commit.visit["checkpoint"])
                 self._states.saved(live.id, commit.state, ref)
@@ -322,12 +358,17 @@ class Driver:
             self._submit(instructions, after_save=True)
             self._conclude(instructions)
             self._take_held(live)
-        self._dissolve(live)
+        self._conduct.settled(commit.records)
+        if live is not None:
+            self._roster.settle(live)
 
     def _take_held(self, live: LiveUnit) -> None:
         if live.held is not None:
             (event, now), live.held = live.held, None
-            self._take(event, now, after_save=True)
+            if live.is_abandoned:
+                self._discard(event, live)
+            else:
+                self._take(event, now, after_save=True)
 
     # Instructions
 
@@ -338,58 +379,19 @@ class Driver:
     def _submit(self, instructions: list[mop.Instruction], *, after_save: bool = False) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.Start):
-                live = self._units[instruction.visit.unit]
+                live = self._roster[instruction.visit.unit]
                 self._dispatcher.start(instruction, live, after_save=after_save)
 
     def _conclude(self, instructions: list[mop.Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.EpochEnded):
-                live = self._units[instruction.unit]
+                live = self._roster[instruction.unit]
                 shards = self._spec.train_shards, self._spec.val_shards
                 self._ledger.put(Commit(live.epoch_records(instruction.epoch, *shards)), live)
             elif isinstance(instruction, mop.UnitFinished):
-                self._end(self._units[instruction.unit], TrialStatus.FINISHED, None)
+                self._roster.finish(self._roster[instruction.unit])
             elif isinstance(instruction, mop.UnitFailed):
-                self._give_up(self._units[instruction.unit], instruction)
-
-    def _give_up(self, live: LiveUnit, failed: mop.UnitFailed) -> None:
-        if failed.diverged:
-            self._end(live, TrialStatus.DIVERGED, failed.reason)
-        elif live.is_stack:
-            # One bad member must not take the others down.
-            live.given_up = failed.reason
-            self._dissolve(live)
-        else:
-            self._end(live, TrialStatus.FAILED, failed.reason)
-
-    def _dissolve(self, live: LiveUnit) -> None:
-        """Let the trials of a stack that was given up go on alone, once nothing is under way."""
-        if live.given_up is None or live.commits or self._dispatcher.is_busy(live.id):
-            return
-        stack = self._run.history.stacks[live.id]
-        if not stack.is_dissolved:
-            why = live.failure.message if live.failure else live.given_up
-            alone = f"{len(live.alive)} trials go on alone"
-            logger.warning("stack %s is dissolved, %s: %s", unit_id(live.id), alone, why)
-            self._ledger.dissolve(live)
-            return
-        live.given_up = None
-        self._states.forget(live.id)
-        for trial in (self._run.history.trials[number] for number in stack.trials):
-            if not trial.status.is_final:
-                self._add(trial_entry(trial, self._spec))
-
-    def _end(self, live: LiveUnit, status: TrialStatus, reason: str | None) -> None:
-        """All that is left of a unit ends."""
-        self._states.forget(live.id)
-        self._ledger.put(Commit([*live.drop_waiting(), *live.end(status, reason)]), live)
-
-
-def _visit_done(event: Done, seconds: float) -> mop.VisitDone:
-    call = event.call
-    return mop.VisitDone(
-        *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker), seconds
-    )
+                self._roster.give_up(self._roster[instruction.unit], instruction)
 
 
 def _phase(call: VisitCall) -> mop.Phase:

@@ -10,6 +10,7 @@ from cerebro.run.spec import RunSpec
 from cerebro.run.unit import LiveUnit
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.visit import Sums
+from cerebro.types import TrialStatus
 
 
 class Entry(NamedTuple):
@@ -27,36 +28,52 @@ class Entry(NamedTuple):
 
 
 def entries(history: RunHistory, spec: RunSpec) -> list[Entry]:
-    """All units with something left to do, in the order of their first trials."""
-    found: list[Entry] = []
-    for trial in history.trials.values():
-        if trial.stack is None:
-            if not trial.status.is_final:
-                found.append(trial_entry(trial, spec))
-            continue
-        stack = history.stacks[trial.stack]
-        if stack.trials[0] == trial.number and not history.is_over(stack):
-            found.append(stack_entry(history, stack, spec))
-    return found
+    """All units with something left to do, those last that were last worked on.
+
+    So a plan that prefers the latest goes on with what it had when it was cut off.
+    """
+    found: dict[int, Entry] = {}
+    for trial in sorted(history.trials.values(), key=lambda trial: trial.touched):
+        unit = trial.number if trial.stack is None else trial.stack
+        if is_under_way(trial) and unit not in found:
+            found[unit] = entry(trial, history, spec)
+    return list(found.values())
+
+
+def is_under_way(trial: TrialHistory) -> bool:
+    """Whether there is something to do for it, as things stand."""
+    return trial.status in (TrialStatus.PENDING, TrialStatus.RUNNING)
+
+
+def entry(trial: TrialHistory, history: RunHistory, spec: RunSpec) -> Entry:
+    """The unit that a trial is in."""
+    if trial.stack is None:
+        return trial_entry(trial, spec)
+    return stack_entry(history, history.stacks[trial.stack], spec)
 
 
 def trial_entry(trial: TrialHistory, spec: RunSpec) -> Entry:
     """A trial alone."""
-    number = trial.number
-    epoch, step = _position(trial.visits, len(trial.epochs), spec)
+    number, epochs = trial.number, trial.target or spec.epochs
+    epoch, step = _position(trial.visits, len(trial.epochs), epochs, spec.train_shards)
     live = LiveUnit(number, {number: trial.params}, alive={number: None})
     live.train = {visit: {number: sums} for visit, sums in trial.sums.items()}
-    unit = mop.Unit(number, (number,), trial.start, spec.epochs)
+    live.micro_batch = trial.micro_batch
+    if trial.parent_params is not None:
+        live.origin = trial.parent_params, trial.parent_visits
+    unit = mop.Unit(number, (number,), trial.start, epochs)
     return Entry(live, mop.UnitAdded(unit, epoch, step), trial.last_checkpoint)
 
 
 def stack_entry(history: RunHistory, stack: StackHistory, spec: RunSpec) -> Entry:
     """A stack; those that have left it are in its state until the next epoch begins."""
     trials = [history.trials[number] for number in stack.trials]
-    alive = [trial for trial in trials if not trial.status.is_final]
+    alive = [trial for trial in trials if trial.stack == stack.unit and is_under_way(trial)]
     staying = tuple(trial.number for trial in alive)
-    # Records of an epoch come for one trial after another: a kill may have cut them off.
-    epoch, step = _position(stack.visits, min(len(trial.epochs) for trial in alive), spec)
+    epochs = min(trial.target or spec.epochs for trial in alive)
+    # In old journals records of an epoch come for one trial after another: some may be cut off.
+    evaluated = min(len(trial.epochs) for trial in alive)
+    epoch, step = _position(stack.visits, evaluated, epochs, spec.train_shards)
     members = stack.members_at(stack.visits) if step else staying
     live = LiveUnit(
         stack.unit,
@@ -66,20 +83,20 @@ def stack_entry(history: RunHistory, stack: StackHistory, spec: RunSpec) -> Entr
     )
     live.recorded = frozenset(trial.number for trial in alive if len(trial.epochs) > epoch)
     live.train = _transposed(alive)
-    unit = mop.Unit(stack.unit, members, stack.start, spec.epochs, weight=float(len(members)))
+    unit = mop.Unit(stack.unit, members, stack.start, epochs, weight=float(len(members)))
     last = stack.checkpoints[-1] if stack.checkpoints else None
     return Entry(live, mop.UnitAdded(unit, epoch, step, staying), last)
 
 
-def _position(visits: int, evaluated: int, spec: RunSpec) -> tuple[int, int]:
+def _position(visits: int, evaluated: int, epochs: int, shards: int) -> tuple[int, int]:
     """The epoch under way and the training visits done in it."""
-    epoch, step = divmod(visits, spec.train_shards)
-    if epoch > spec.epochs:
-        # Forced to fewer epochs than it has done.
-        return spec.epochs, 0
+    epoch, step = divmod(visits, shards)
+    if epoch > epochs or (epoch == epochs and step):
+        # It was to do more before.
+        return epochs, 0
     if step == 0 and epoch > evaluated:
         # The epoch's training is durable, its evaluation is not.
-        return epoch - 1, spec.train_shards
+        return epoch - 1, shards
     return epoch, step
 
 

@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro.backend.base import Backend, Setup, WorkerInfo
-from cerebro.errors import UsageError
+from cerebro.run.checks import check_batch_size
 from cerebro.run.committer import take_out
+from cerebro.run.conduct import carry_out_now
+from cerebro.run.direction import Direction
 from cerebro.run.driver import Driver
 from cerebro.run.history import ranking
 from cerebro.run.ledger import taken_record
+from cerebro.run.orders import Orders
 from cerebro.run.recovery import OpenRun, open_run
 from cerebro.run.spec import (
     RunSpec,
@@ -24,14 +27,16 @@ from cerebro.run.spec import (
     environment_changes,
     refuse_changes,
 )
-from cerebro.search import Sampler
-from cerebro.storage import Store, layout
+from cerebro.search.conductor import Conductor
+from cerebro.search.sampler import Sampler
+from cerebro.search.stopper import Endless, Stopper
+from cerebro.storage import Store, inbox, layout
 from cerebro.task import Task
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
 from cerebro.train.runner import describe_task, has_own_state
-from cerebro.types import Json
+from cerebro.types import Json, Mode, TrialStatus, trial_id
 
 logger = logging.getLogger("cerebro.run")
 
@@ -61,29 +66,58 @@ def fit(
     backend: Backend,
     sampler: Sampler,
     trackers: Sequence[Tracker],
+    stopper: Stopper | None = None,
 ) -> Summary | None:
-    """Carry a run to its end; None if it was finished already."""
+    """Carry a run to its end; None if it was finished already and nobody wants more of it."""
     with open_run(store, spec, fresh=settings.fresh, force=settings.force) as run:
         for notice in run.notices:
             logger.warning("%s", notice)
-        if run.history.is_finished:
+        if run.history.is_finished and not inbox.pending(store):
             _warn_of_changed_task(settings.task, run)
             return None
+        if run.document is not None:
+            # It was decided when the run began, for the workers of that time.
+            spec = replace(spec, concurrent=cast("int | None", run.document.spec["concurrent"]))
         with FanOut(trackers) as fan:
-            return _Fit(spec, settings, run, sampler, fan).execute(backend)
+            return _Fit(spec, settings, run, sampler, stopper or Endless(), fan).execute(backend)
 
 
 class _Fit:
     """One process's work on a run."""
 
     def __init__(
-        self, spec: RunSpec, settings: Settings, run: OpenRun, sampler: Sampler, fan: FanOut
+        self,
+        spec: RunSpec,
+        settings: Settings,
+        run: OpenRun,
+        sampler: Sampler,
+        stopper: Stopper,
+        fan: FanOut,
     ) -> None:
         self._spec = spec
         self._settings = settings
         self._run = run
         self._fan = fan
-        self._proposed = self._propose(sampler)
+        self._num_trials = sampler.num_trials
+        trials = spec.budget.get("trials")
+        conductor = Conductor(
+            sampler,
+            stopper,
+            epochs=spec.epochs,
+            concurrent=spec.concurrent,
+            objectives=[(spec.metric, spec.mode), *((n, Mode(m)) for n, m in spec.objectives)],
+            repeats=max(spec.seeds, spec.folds),
+            max_trials=None if trials is None else int(trials),
+            max_epochs=spec.max_epochs,
+            constraints=list(spec.constraints.items()),
+        )
+        self._direction = Direction(
+            conductor, steps=spec.train_shards, epochs=spec.epochs, is_gated=spec.is_gated
+        )
+        self._orders = Orders(spec, run.history)
+        self._direction.begin(run.journal.records if run.journal else ())
+        for params in self._direction.proposed:
+            check_batch_size(params.get("batch_size", spec.batch_size))
 
     def execute(self, backend: Backend) -> Summary:
         driver = Driver(
@@ -96,6 +130,9 @@ class _Fit:
             device=self._settings.device,
             ready=self._ready,
             track=self._fan.record,
+            direction=self._direction,
+            orders=self._orders,
+            seconds=self._seconds_left(),
         )
         setup = Setup(
             task=self._settings.task,
@@ -109,16 +146,11 @@ class _Fit:
         self._finish(summary)
         return summary
 
-    def _propose(self, sampler: Sampler) -> list[dict[str, Json]]:
-        """Journal records of the trials that do not exist yet."""
-        found: list[dict[str, Json]] = []
-        number = len(self._run.history.trials)
-        while (params := sampler.ask(number)) is not None:
-            _check_batch_size(params.get("batch_size", self._spec.batch_size))
-            start = number % self._spec.train_shards
-            found.append({"type": "trial", "trial": number, "params": dict(params), "start": start})
-            number += 1
-        return found
+    def _seconds_left(self) -> float | None:
+        """What earlier processes have left of the time that the run may take."""
+        seconds = self._spec.budget.get("seconds")
+        spent_s = self._run.history.spent_s + self._run.history.driver_s
+        return None if seconds is None else max(0.0, seconds - spent_s)
 
     def _introduce(self) -> None:
         """Tell the trackers what there is, replaying what earlier processes did."""
@@ -127,18 +159,20 @@ class _Fit:
             records.RunStarted(
                 run=spec.name,
                 workers=self._settings.workers,
-                trials=len(history.trials) + len(self._proposed),
+                trials=max(len(history.trials), self._num_planned()),
                 epochs=spec.epochs,
                 train_shards=spec.train_shards,
                 val_shards=spec.val_shards,
                 metric=spec.metric,
                 mode=spec.mode,
-                resumed=history.drivers > 0,
+                resumed=history.drivers > 1,
             )
         ]
         for trial in history.trials.values():
             told.append(records.TrialAdded(trial=trial.number, params=trial.params))
             for epoch, done in enumerate(trial.epochs):
+                if done.is_inherited:
+                    continue
                 told.append(
                     records.EpochFinished(
                         trial=trial.number,
@@ -154,10 +188,13 @@ class _Fit:
                         trial=trial.number, status=trial.status, error=trial.error, replayed=True
                     )
                 )
-        for record in self._proposed:
-            params = cast("dict[str, Json]", record["params"])
-            told.append(records.TrialAdded(trial=cast(int, record["trial"]), params=params))
+            elif trial.status is TrialStatus.PAUSED:
+                told.append(records.TrialChanged(trial=trial.number, status=trial.status))
         self._fan.replay(told)
+
+    def _num_planned(self) -> int:
+        repeats = max(self._spec.seeds, self._spec.folds, 1)
+        return repeats * (self._num_trials or 0)
 
     def _ready(self, info: WorkerInfo) -> None:
         """The first worker is there: begin, or refuse to resume on other ground."""
@@ -181,7 +218,6 @@ class _Fit:
                     "finished before and after the change are not comparable.",
                     info.task_name,
                 )
-        self._introduce()
         run.append(
             {
                 "type": "driver",
@@ -189,41 +225,43 @@ class _Fit:
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "workers": self._settings.workers,
-            },
-            *self._proposed,
+            }
         )
+        carry_out_now(run, self._direction, self._orders)
+        self._introduce()
 
     def _finish(self, summary: Summary) -> None:
         run, keep = self._run, self._settings.keep_top
-        if keep is not None:
+        paused = [t.number for t in run.history.trials.values() if not t.status.is_final]
+        if keep is not None and not paused:
             self._drop([trial.number for trial in ranking(run.history)[keep:]])
         body = cast("dict[str, Json]", asdict(summary))
         run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
         self._fan.record(records.RunFinished(summary=summary))
         self._fan.close()
+        if paused:
+            names = ", ".join(trial_id(number) for number in paused[:5])
+            logger.warning(
+                "%d trials are paused (%s): `cerebro unpause` lets one go on, and the same command "
+                "goes on with the run.",
+                *(len(paused), names),
+            )
+            return
         # Last of all: whoever finds this record has nothing left to do.
         run.append({"type": "done", "summary": body})
 
     def _drop(self, trials: Sequence[int]) -> None:
         """Remove all checkpoints of these trials; others are taken out of stacks they were in."""
         dropped: list[dict[str, Json]] = [{"type": "dropped", "trial": n} for n in trials]
-        self._commit(dropped)
+        if dropped:
+            self._run.commit(*dropped)
         history = self._run.history
         for stack in history.stacks.values():
             if any(history.trials[number].is_dropped for number in stack.trials):
                 for extract in history.extracts(stack, limit=0):
                     record = taken_record(extract.ref)
                     record["checkpoints"] = take_out(self._run.store, [extract])
-                    self._commit([record])
-
-    def _commit(self, records: Sequence[dict[str, Json]]) -> None:
-        """Journal records, then remove what they make superfluous."""
-        if not records:
-            return
-        self._run.opened.append(records)
-        for ref in self._run.history.apply(*records):
-            self._run.store.remove(ref.manifest_path)
-            self._run.store.remove(ref.data_path)
+                    self._run.commit(record)
 
 
 def _warn_of_changed_task(task: Task | str, run: OpenRun) -> None:
@@ -235,10 +273,3 @@ def _warn_of_changed_task(task: Task | str, run: OpenRun) -> None:
                 "--fresh (fresh=True) trains it again.",
                 name,
             )
-
-
-def _check_batch_size(value: Json) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(
-            f"batch_size must be an integer of at least 1, but the space gives {value!r}."
-        )

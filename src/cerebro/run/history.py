@@ -7,12 +7,13 @@ both hold the same history by construction.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from cerebro.errors import JournalCorruptError
 from cerebro.run.past import Epoch, StackHistory, TrialHistory
+from cerebro.run.retention import KEPT, Extract, Trials, by_visits
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.types import Json, Metrics, Mode, TrialStatus, stack_unit
 
@@ -30,44 +31,34 @@ __all__ = [
 Record = Mapping[str, Json]
 
 #: Records of trials that often come for all members of a stack at once.
-_TOGETHER = frozenset({"epoch", "trial_end", "dropped"})
-#: Checkpoints of a stack beyond which those of its members that still count are taken out.
-KEPT = 6
-
-
-class Extract(NamedTuple):
-    """A stack's checkpoint, and the trials whose states in it are wanted."""
-
-    ref: CheckpointRef
-    trials: tuple[int, ...]
+_TOGETHER = frozenset({"epoch", "trial_end", "dropped", "decision"})
 
 
 @dataclass(slots=True)
-class RunHistory:
-    """All trials of a run."""
+class RunHistory(Trials):
+    """A run, as far as it is durable."""
 
-    #: Training visits in an epoch.
-    steps: int
-    metric: str
-    mode: Mode
-    trials: dict[int, TrialHistory] = field(default_factory=dict)
-    #: By unit.
-    stacks: dict[int, StackHistory] = field(default_factory=dict)
     #: How many drivers have worked on the run.
     drivers: int = 0
     is_finished: bool = False
     summary: dict[str, Any] = field(default_factory=dict)
-    #: Units of which some checkpoints may have become superfluous, and those that have.
-    _touched: dict[int, None] = field(default_factory=dict, compare=False, repr=False)
-    _superfluous: list[CheckpointRef] = field(default_factory=list, compare=False, repr=False)
+    #: Why the whole run ended before its trials did.
+    halted: str | None = None
+    #: Commands that were carried out or refused, by id.
+    commands: set[str] = field(default_factory=set)
+    #: Seconds from a driver's start to the end of its last visit: all drivers before, this one.
+    spent_s: float = 0.0
+    driver_s: float = 0.0
+    #: Records applied.
+    _count: int = field(default=0, compare=False, repr=False)
 
     @classmethod
     def replay(
-        cls, records: Iterable[Record], *, steps: int, metric: str, mode: Mode
+        cls, records: Iterable[Record], *, steps: int, epochs: int, metric: str, mode: Mode
     ) -> RunHistory:
-        """The history that these records make; `metric` and `mode` are those it ends with."""
+        """The history that these records make; the arguments are what it ends with."""
         numbered = list(enumerate(records, 1))
-        history = cls(steps, metric, mode)
+        history = cls(steps, epochs, metric, mode)
         # Back to what it began with.
         for number, record in reversed(numbered):
             if record.get("type") == "forced":
@@ -92,66 +83,42 @@ class RunHistory:
         """Whether any visit is durable."""
         return any(trial.visits for trial in self.trials.values())
 
-    def is_over(self, stack: StackHistory) -> bool:
-        """Whether nothing of a stack is left to train."""
-        return stack.is_dissolved or all(self.trials[n].status.is_final for n in stack.trials)
-
-    def kept(self, trial: TrialHistory) -> list[CheckpointRef]:
-        """Checkpoints with the trial's last state and that of its best epoch, oldest first.
-
-        Those of its stack are among them.
-        """
-        stack = None if trial.stack is None else self.stacks[trial.stack]
-        if stack is None:
-            return trial.checkpoints
-        if trial.is_dropped:
-            return []
-        refs = [ref for ref in stack.checkpoints if ref.visits <= trial.visits]
-        if trial.checkpoints:
-            own = {ref.visits: ref for ref in trial.checkpoints}
-            refs = sorted({**{ref.visits: ref for ref in refs}, **own}.values(), key=_by_visits)
-        best = trial.best_epoch(self.metric, self.mode)
-        visits = -1 if best is None else trial.epochs[best].visits
-        return [ref for ref in refs if ref is refs[-1] or ref.visits == visits]
-
-    def extracts(self, stack: StackHistory, limit: int = KEPT) -> list[Extract]:
-        """What to take out of a stack's checkpoints so that at most `limit` are kept."""
-        surplus = stack.checkpoints[: max(0, len(stack.checkpoints) - limit)]
-        if not surplus:
-            return []
-        wanted: dict[str, list[int]] = {ref.name: [] for ref in surplus}
-        for number in stack.trials:
-            for ref in self.kept(self.trials[number]):
-                if ref.is_stack and ref.name in wanted:
-                    wanted[ref.name].append(number)
-        return [Extract(ref, tuple(wanted[ref.name])) for ref in surplus]
-
     def _fold(self, record: Record) -> None:
         kind = str(record["type"])
+        self._count += 1
         if kind not in _TOGETHER and self._touched:
             self._settle()
-        if kind == "driver":
-            self.drivers += 1
-            self.is_finished = False
-        elif kind == "trial":
-            number = cast(int, record["trial"])
-            params = cast("dict[str, Json]", record["params"])
-            self.trials[number] = TrialHistory(number, params, cast(int, record["start"]))
-        elif kind == "done":
-            self.is_finished = True
-            self.summary = dict(cast("dict[str, Any]", record.get("summary") or {}))
-        elif kind == "forced":
-            self._apply_change(str(record["field"]), record["new"])
-        elif kind == "stacks":
-            self._compose(record)
+        apply = _OF_RUN.get(kind)
+        if apply is not None:
+            apply(self, record)
         elif "stack" in record:
             stack = self.stacks[stack_unit(cast(int, record["stack"]))]
             self._apply_stack(kind, stack, record)
             self._touched[stack.unit] = None
+            for number in stack.trials:
+                self.trials[number].touched = self._count
         else:
-            trial = self.trials[cast(int, record["trial"])]
-            self._apply_trial(kind, trial, record)
-            self._touched[trial.number if trial.stack is None else trial.stack] = None
+            self._apply_trial(kind, self.trials[cast(int, record["trial"])], record)
+            self._touch(self.trials[cast(int, record["trial"])])
+
+    def _touch(self, trial: TrialHistory) -> None:
+        trial.touched = self._count
+        self._touched[trial.number if trial.stack is None else trial.stack] = None
+
+    # The run
+
+    def _begin_driver(self, record: Record) -> None:
+        self.drivers += 1
+        self.is_finished, self.halted = False, None
+        self.spent_s += self.driver_s
+        self.driver_s = 0.0
+
+    def _finish(self, record: Record) -> None:
+        self.is_finished = True
+        self.summary = dict(cast("dict[str, Any]", record.get("summary") or {}))
+
+    def _force(self, record: Record) -> None:
+        self._apply_change(str(record["field"]), record["new"])
 
     def _apply_change(self, field: str, value: Json) -> None:
         """From now on the best is another; checkpoints of the best until now may go, or be gone."""
@@ -159,6 +126,52 @@ class RunHistory:
             self.metric = str(value)
         elif field == "mode":
             self.mode = Mode(str(value))
+        elif field == "epochs":
+            self.epochs = cast(int, value)
+
+    def _add_trial(self, record: Record) -> None:
+        number = cast(int, record["trial"])
+        params = cast("dict[str, Json]", record["params"])
+        trial = TrialHistory(number, params, cast(int, record["start"]), touched=self._count)
+        trial.target = cast("int | None", record.get("epochs"))
+        # Of a version in which every trial was a proposal.
+        trial.proposal = cast("int | None", record.get("proposal", number))
+        trial.repeat = cast(int, record.get("repeat", 0))
+        if trial.waits(self.epochs):
+            trial.status = TrialStatus.PAUSED
+        self.trials[number] = trial
+        if record.get("parent") is not None:
+            parent = self.trials[cast(int, record["parent"])]
+            trial.inherit(parent, cast(int, record.get("visits", 0)))
+            if record.get("checkpoint") is not None:
+                trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
+        if record.get("replaces") is not None:
+            replaced = self.trials[cast(int, record["replaces"])]
+            self._stop(replaced, cast("str | None", record.get("reason")))
+
+    def _decide(self, record: Record) -> None:
+        what, reason = str(record["what"]), cast("str | None", record.get("reason"))
+        if what == "halt":
+            self.halted = reason
+            for trial in self.trials.values():
+                self._stop(trial, reason)
+            return
+        for trial in (self.trials[number] for number in cast("list[int]", record["trials"])):
+            if what == "stop":
+                self._stop(trial, reason)
+            elif what == "pause":
+                trial.hold()
+            elif what == "promote" and not trial.status.is_failure:
+                trial.go_on(cast("int | None", record.get("epochs")), self.epochs)
+            self._touch(trial)
+
+    def _stop(self, trial: TrialHistory, reason: str | None) -> None:
+        if not trial.status.is_final:
+            trial.end(TrialStatus.STOPPED, reason, None)
+            self._touch(trial)
+
+    def _note_command(self, record: Record) -> None:
+        self.commands.add(str(record["id"]))
 
     # Trials
 
@@ -169,10 +182,11 @@ class RunHistory:
             if record.get("checkpoint") is not None:
                 trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
         elif kind == "epoch":
-            metrics = cast("Metrics", record["metrics"])
-            seconds = cast(float, record.get("seconds", 0.0))
-            visits = (cast(int, record["epoch"]) + 1) * self.steps
-            trial.epochs.append(Epoch(dict(metrics), visits, seconds))
+            self._evaluate(trial, cast("Metrics", record["metrics"]), record)
+        elif kind == "left":
+            self._leave(trial, record)
+        elif kind == "micro_batch":
+            trial.micro_batch = cast(int, record["rows"])
         elif kind == "trial_end":
             error, traceback = record.get("error"), record.get("traceback")
             status = TrialStatus(cast(str, record["status"]))
@@ -180,14 +194,20 @@ class RunHistory:
         elif kind == "dropped":
             trial.is_dropped = True
         elif kind == "rollback":
-            trial.roll_back(cast(int, record["visits"]))
+            trial.roll_back(cast(int, record["visits"]), self.epochs)
         else:
             raise ValueError(f"unknown record type {kind!r}")
+
+    def _evaluate(self, trial: TrialHistory, metrics: Metrics, record: Record) -> None:
+        seconds = cast(float, record.get("seconds", 0.0))
+        visits = (cast(int, record["epoch"]) + 1) * self.steps
+        trial.evaluate(Epoch(dict(metrics), visits, seconds), self.epochs)
 
     def _visit_of(self, record: Record, visits: int, whose: str) -> int:
         visit = cast(int, record["epoch"]) * self.steps + cast(int, record["step"])
         if visit != visits:
             raise ValueError(f"visit {visit} of {whose} follows {visits}")
+        self.driver_s = max(self.driver_s, cast(float, record.get("end_s", 0.0)))
         return visit
 
     # Stacks
@@ -205,13 +225,17 @@ class RunHistory:
     def _apply_stack(self, kind: str, stack: StackHistory, record: Record) -> None:
         if kind == "visit":
             self._apply_stack_visit(stack, record)
+        elif kind == "epoch":
+            members = cast("list[Metrics]", record["metrics"])
+            for number, metrics in zip(cast("list[int]", record["trials"]), members, strict=True):
+                self._evaluate(self.trials[number], metrics, record)
         elif kind == "rollback":
             visits = cast(int, record["visits"])
             stack.roll_back(visits)
             # Those that ended before are no part of that state.
             for trial in (self.trials[number] for number in stack.trials):
-                if trial.visits >= visits:
-                    trial.roll_back(visits)
+                if trial.stack == stack.unit and trial.visits >= visits:
+                    trial.roll_back(visits, self.epochs)
         elif kind == "taken":
             self._take_out(record)
             gone = [ref for ref in stack.checkpoints if ref.name == record["name"]]
@@ -231,7 +255,7 @@ class RunHistory:
         stack.train(visit, trials, record.get("checkpoint"))
         for number, sums in zip(trials, members, strict=True):
             trial = self.trials[number]
-            if trial.status.is_final:
+            if trial.status.is_final or trial.status is TrialStatus.PAUSED:
                 continue
             if str(number) in diverged:
                 trial.end(TrialStatus.DIVERGED, diverged[str(number)], None)
@@ -243,54 +267,24 @@ class RunHistory:
         for value in cast("list[Json]", record["checkpoints"]):
             ref = CheckpointRef.from_json(value)
             trial = self.trials[ref.unit]
-            trial.checkpoints = sorted([*trial.checkpoints, ref], key=_by_visits)
+            trial.checkpoints = sorted([*trial.checkpoints, ref], key=by_visits)
+
+    def _leave(self, trial: TrialHistory, record: Record) -> None:
+        """It goes on alone, whatever becomes of its stack."""
+        self._touched[cast(int, trial.stack)] = None
+        trial.stack = None
+        self._take_out(record)
 
     def _dissolve(self, stack: StackHistory, visits: int) -> None:
         self._superfluous += stack.checkpoints
         stack.checkpoints, stack.is_dissolved = [], True
         for trial in (self.trials[number] for number in stack.trials):
+            if trial.stack != stack.unit:
+                continue
             trial.stack = None
-            if not trial.status.is_final and trial.visits != visits:
-                trial.roll_back(visits)
-
-    # Which checkpoints are kept
-
-    def _settle(self) -> None:
-        touched, self._touched = self._touched, {}
-        for unit in touched:
-            if unit < 0:
-                self._retain_stack(self.stacks[unit])
-            else:
-                self._retain(self.trials[unit])
-
-    def _retain(self, trial: TrialHistory) -> None:
-        """Keep the last two checkpoints (the last one of a finished trial) and the best epoch's."""
-        keep = {ref.name for ref in trial.checkpoints[-1 if trial.status.is_final else -2 :]}
-        best = trial.best_epoch(self.metric, self.mode)
-        if trial.is_dropped:
-            keep = set()
-        elif best is not None:
-            visits = trial.epochs[best].visits
-            keep |= {ref.name for ref in trial.checkpoints if ref.visits == visits}
-        dropped = [ref for ref in trial.checkpoints if ref.name not in keep]
-        if dropped:
-            trial.checkpoints = [ref for ref in trial.checkpoints if ref.name in keep]
-            self._superfluous += dropped
-
-    def _retain_stack(self, stack: StackHistory) -> None:
-        """Keep the last two (none of a stack that is over) and all that any member wants."""
-        if stack.is_dissolved:
-            return
-        keep = set() if self.is_over(stack) else {ref.name for ref in stack.checkpoints[-2:]}
-        for trial in (self.trials[number] for number in stack.trials):
-            kept = self.kept(trial)
-            keep |= {ref.name for ref in kept if ref.is_stack}
-            if trial.checkpoints:
-                own = [ref for ref in trial.checkpoints if ref in kept]
-                self._superfluous += [ref for ref in trial.checkpoints if ref not in own]
-                trial.checkpoints = own
-        self._superfluous += [ref for ref in stack.checkpoints if ref.name not in keep]
-        stack.checkpoints = [ref for ref in stack.checkpoints if ref.name in keep]
+            is_under_way = trial.status in (TrialStatus.PENDING, TrialStatus.RUNNING)
+            if is_under_way and trial.visits != visits:
+                trial.roll_back(visits, self.epochs)
 
 
 def ranking(history: RunHistory) -> list[TrialHistory]:
@@ -307,8 +301,16 @@ def ranking(history: RunHistory) -> list[TrialHistory]:
     return sorted(history.trials.values(), key=key)
 
 
-def _by_visits(ref: CheckpointRef) -> int:
-    return ref.visits
+#: Records that are about the run, or about several trials.
+_OF_RUN: Mapping[str, Callable[[RunHistory, Record], None]] = {
+    "driver": RunHistory._begin_driver,
+    "trial": RunHistory._add_trial,
+    "done": RunHistory._finish,
+    "forced": RunHistory._force,
+    "stacks": RunHistory._compose,
+    "decision": RunHistory._decide,
+    "command": RunHistory._note_command,
+}
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from cerebro.storage.checkpoint import CheckpointRef
@@ -19,6 +19,8 @@ class Epoch:
     #: Training visits behind it.
     visits: int
     seconds: float = 0.0
+    #: It is of the trial that this one is a copy of.
+    is_inherited: bool = False
 
 
 @dataclass(slots=True)
@@ -44,6 +46,21 @@ class TrialHistory:
     is_placed: bool = False
     #: The stack that it is in.
     stack: int | None = None
+    #: Epochs that must be behind it when it waits for a promotion; None: those of the run.
+    target: int | None = None
+    #: It waits because it was told to, wherever it stands.
+    is_held: bool = False
+    #: Which proposal of the sampler it is, and which repeat of that; None: of a person or a copy.
+    proposal: int | None = None
+    repeat: int = 0
+    #: The trial whose state it began with, that trial's params, and the visits behind that state.
+    parent: int | None = None
+    parent_params: Params | None = None
+    parent_visits: int = 0
+    #: Rows that a batch is split into, since whole ones did not fit the memory.
+    micro_batch: int | None = None
+    #: Number of the journal record that last told of it.
+    touched: int = 0
     #: The last answer of `best_epoch`: metric, mode, epochs looked at, the best of them.
     _best: tuple[str, Mode | None, int, int | None] = field(
         default=("", None, 0, None), compare=False, repr=False
@@ -60,7 +77,7 @@ class TrialHistory:
             seen, best = 0, None
         for index in range(seen, len(self.epochs)):
             value = self.epochs[index].metrics.get(metric)
-            if value is None:
+            if value is None or self.epochs[index].is_inherited:
                 continue
             if best is None or _better(value, self.epochs[best].metrics[metric], mode):
                 best = index
@@ -70,23 +87,61 @@ class TrialHistory:
     def train(self, visit: int, sums: Mapping[str, Any], steps: int) -> None:
         """One more visit is durable."""
         self.visits = visit + 1
-        self.status = TrialStatus.RUNNING
+        if self.status is TrialStatus.PENDING:
+            self.status = TrialStatus.RUNNING
         self.sums[visit] = {name: (pair[0], pair[1]) for name, pair in sums.items()}
         self.sums.pop(visit - 2 * steps, None)
+
+    def evaluate(self, epoch: Epoch, epochs: int) -> None:
+        """One more epoch is over; where it may not go on, it waits. `epochs` are the run's."""
+        self.epochs.append(epoch)
+        if not self.status.is_final and self.waits(epochs):
+            self.status = TrialStatus.PAUSED
+
+    def waits(self, epochs: int) -> bool:
+        """Whether it needs a promotion to go on."""
+        return self.target is not None and self.target < epochs and len(self.epochs) >= self.target
 
     def end(self, status: TrialStatus, error: str | None, traceback: str | None) -> None:
         """It reached a final status."""
         self.status, self.error, self.traceback = status, error, traceback
 
-    def roll_back(self, visits: int) -> None:
-        """Forget everything after the first `visits` training visits."""
+    def hold(self) -> None:
+        """It waits where it stands."""
+        if not self.status.is_final:
+            self.status, self.is_held = TrialStatus.PAUSED, True
+
+    def go_on(self, target: int | None, epochs: int) -> None:
+        """It may be trained again, until `target` epochs are behind it; `epochs` are the run's."""
+        self.target = self.target if target is None else target
+        self.is_held = False
+        self.status = TrialStatus.RUNNING if self.visits else TrialStatus.PENDING
+        if self.waits(epochs):
+            self.status = TrialStatus.PAUSED
+        self.error = self.traceback = None
+
+    def inherit(self, parent: TrialHistory, visits: int) -> None:
+        """Begin with the state that another trial had after so many visits."""
+        self.parent, self.parent_params, self.parent_visits = parent.number, parent.params, visits
+        self.visits, self.start = visits, parent.start
+        self.epochs = [
+            replace(epoch, is_inherited=True) for epoch in parent.epochs if epoch.visits <= visits
+        ]
+        self.sums = {visit: sums for visit, sums in parent.sums.items() if visit < visits}
+
+    def roll_back(self, visits: int, epochs: int) -> None:
+        """Forget everything after the first `visits` training visits; `epochs` are the run's."""
         self.checkpoints = [ref for ref in self.checkpoints if ref.visits <= visits]
         self.epochs = [epoch for epoch in self.epochs if epoch.visits <= visits]
         self.sums = {visit: sums for visit, sums in self.sums.items() if visit < visits}
         self.visits = visits
-        self.status = TrialStatus.RUNNING if visits else TrialStatus.PENDING
-        self.error = self.traceback = None
         self.is_dropped = False
+        # What was decided about it stays.
+        if self.status is not TrialStatus.STOPPED:
+            self.status = TrialStatus.RUNNING if visits else TrialStatus.PENDING
+            self.error = self.traceback = None
+            if self.is_held or self.waits(epochs):
+                self.status = TrialStatus.PAUSED
         self._best = ("", None, 0, None)
 
 

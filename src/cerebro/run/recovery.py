@@ -22,7 +22,7 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import Journal
 from cerebro.storage.journal import read as read_journal
 from cerebro.storage.lock import RunLock
-from cerebro.types import Json, Mode, stack_unit, unit_id
+from cerebro.types import Json, Mode, TrialStatus, stack_unit, unit_id
 
 
 @dataclass(slots=True)
@@ -48,6 +48,13 @@ class OpenRun:
         """Journal records at once and take them into the history."""
         self.opened.append(records)
         self.history.apply(*records)
+
+    def commit(self, *records: dict[str, Json]) -> None:
+        """The same, and remove the checkpoints that they make superfluous."""
+        self.opened.append(records)
+        for ref in self.history.apply(*records):
+            self.store.remove(ref.manifest_path)
+            self.store.remove(ref.data_path)
 
     def rewrite(self, document: RunDocument) -> None:
         """Write run.json anew, with more than it said before."""
@@ -126,7 +133,7 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
                 "beside it. Restore it from a copy, or start the run afresh."
             )
         store.remove(layout.JOURNAL)
-        return OpenRun(store, None, RunHistory(spec.train_shards, spec.metric, spec.mode), None)
+        return OpenRun(store, None, _new_history(spec), None)
     changes = spec_changes(document.spec, spec)
     if not force or "train_shards" in changes:
         refuse_changes(changes, store.url)
@@ -145,6 +152,10 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
     if not history.is_finished:
         _repair(run)
     return run
+
+
+def _new_history(spec: RunSpec) -> RunHistory:
+    return RunHistory(spec.train_shards, spec.epochs, spec.metric, spec.mode)
 
 
 def _repair(run: OpenRun) -> None:
@@ -167,18 +178,28 @@ def _verify(run: OpenRun, trial: TrialHistory) -> None:
         if trial.status.is_final:
             return
         good = _last_visits(trial.checkpoints)
-    if good != trial.visits:
+    if good < trial.parent_visits:
+        run.append(
+            {
+                "type": "trial_end",
+                "trial": trial.number,
+                "status": str(TrialStatus.FAILED),
+                "error": f"its copy of the state of {unit_id(trial.parent or 0)} is damaged",
+                "traceback": None,
+            }
+        )
+    elif good != trial.visits:
         run.append({"type": "rollback", "trial": trial.number, "visits": good})
 
 
 def _verify_stack(run: OpenRun, stack: StackHistory) -> None:
     """The same for a stack; what was taken out of it can be had again only from all of it."""
     history = run.history
-    taken = [ref for number in stack.trials for ref in history.trials[number].checkpoints]
+    trials = [history.trials[n] for n in stack.trials if history.trials[n].stack == stack.unit]
+    taken = [ref for trial in trials for ref in trial.checkpoints]
     refs = sorted([*stack.checkpoints, *taken], key=lambda ref: ref.visits)
     if history.is_over(stack) and not refs:
         return
-    trials = [history.trials[number] for number in stack.trials]
     good = _sound_visits(run, refs, stack.checkpoints, trials, stack.unit)
     if good is None:
         if history.is_over(stack):
@@ -264,6 +285,7 @@ def _replay(document: RunDocument, records: Sequence[Record]) -> RunHistory:
     return RunHistory.replay(
         records,
         steps=int(str(spec["train_shards"])),
+        epochs=int(str(spec["epochs"])),
         metric=str(spec["metric"]),
         mode=Mode(str(spec["mode"])),
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Container, Mapping
 from typing import cast
 
 from cerebro.backend.base import Done
-from cerebro.run.history import RunHistory
+from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.track import records
 from cerebro.track.efficiency import Efficiency, Summary
 from cerebro.train.visit import MemberReport, VisitCall
-from cerebro.types import Json
+from cerebro.types import Json, TrialStatus
 
 logger = logging.getLogger("cerebro.run")
 
@@ -102,25 +102,46 @@ class Reporter:
 
     def durable(self, record: Mapping[str, Json], history: RunHistory) -> None:
         """A journal record is durable and part of the history."""
-        if record["type"] not in ("epoch", "trial_end"):
-            return
-        trial = history.trials[cast(int, record["trial"])]
-        if record["type"] == "trial_end":
-            ended = records.TrialFinished(
-                trial=trial.number, status=trial.status, error=trial.error
-            )
-            self._track(ended)
-            return
+        kind = record["type"]
+        if kind == "trial":
+            trial = history.trials[cast(int, record["trial"])]
+            self._track(records.TrialAdded(trial=trial.number, params=trial.params))
+            if record.get("replaces") is not None:
+                self._changed(history.trials[cast(int, record["replaces"])])
+        elif kind == "trial_end":
+            self._changed(history.trials[cast(int, record["trial"])])
+        elif kind == "epoch":
+            trials = [record["trial"]] if "trial" in record else record["trials"]
+            for number in cast("list[int]", trials):
+                self._evaluated(history.trials[number], cast(int, record["epoch"]))
+        elif kind == "decision":
+            for number in cast("list[int]", record.get("trials", list(history.trials))):
+                trial = history.trials[number]
+                # Those that had ended before were told of.
+                if record["what"] != "halt" or trial.error == record["reason"]:
+                    self._changed(trial)
+
+    def _evaluated(self, trial: TrialHistory, number: int) -> None:
         epoch = trial.epochs[-1]
         self._track(
             records.EpochFinished(
                 trial=trial.number,
-                epoch=cast(int, record["epoch"]),
+                epoch=number,
                 metrics=epoch.metrics,
                 seconds=epoch.seconds,
                 durable_s=self.now(),
             )
         )
+        if trial.status is TrialStatus.PAUSED:
+            self._changed(trial)
+
+    def _changed(self, trial: TrialHistory) -> None:
+        record: records.Record = records.TrialChanged(trial=trial.number, status=trial.status)
+        if trial.status.is_final:
+            record = records.TrialFinished(
+                trial=trial.number, status=trial.status, error=trial.error
+            )
+        self._track(record)
 
 
 def _member(report: MemberReport) -> records.MemberVisit:

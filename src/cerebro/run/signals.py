@@ -28,6 +28,11 @@ class GraceOver:
     """Posted to the driver: do not wait for them any longer."""
 
 
+@dataclass(frozen=True, slots=True)
+class TimeUp:
+    """Posted to the driver: the time that the run may take is over."""
+
+
 def interrupted(number: int, message: str) -> RunInterrupted:
     """The error for a run that this signal stopped."""
     error = RunInterrupted(message)

@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import cast
@@ -54,6 +54,38 @@ class RunSpec:
     stack: Setting = False
     #: All trials see the rows of a shard in the same order.
     same_order: bool = False
+    #: Arguments of the search, of the stopper and of the goal; empty: none.
+    search_options: Mapping[str, Json] = field(default_factory=dict)
+    stopper: Mapping[str, Json] = field(default_factory=dict)
+    goal: Mapping[str, Json] = field(default_factory=dict)
+    #: What all trials together may take: trials, epochs, visits, seconds.
+    budget: Mapping[str, float] = field(default_factory=dict)
+    #: Trials under way at once; None: all.
+    concurrent: int | None = None
+    #: Trials of each configuration, which differ in their seeds; and in the shards held out.
+    seeds: int = 1
+    folds: int = 0
+    #: Further metrics to look at, each with its mode, and the largest values that metrics may have.
+    objectives: Sequence[Sequence[str]] = field(default_factory=list)
+    constraints: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether trials are trained only as far as they are promoted."""
+        return bool(self.stopper) or self.max_epochs is not None
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether trials are proposed while others are trained."""
+        return self.is_gated or self.concurrent is not None
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs that all trials together may be trained; None: any number."""
+        found = [self.budget["epochs"]] if "epochs" in self.budget else []
+        if "visits" in self.budget:
+            found.append(self.budget["visits"] // self.train_shards)
+        return int(min(found)) if found else None
 
     def batch_size_of(self, params: Params) -> int:
         """A trial's."""
@@ -64,7 +96,21 @@ class RunSpec:
 
 
 #: Fields that may differ when a run is resumed: they do not change its results.
-_FREE = frozenset({"data", "checkpoint", "name"})
+_FREE = frozenset({"data", "checkpoint", "name", "concurrent", "budget"})
+#: What a run.json of a version without these fields means.
+_SINCE: Mapping[str, Json] = {
+    "stack": False,
+    "same_order": False,
+    "search_options": {},
+    "stopper": {},
+    "goal": {},
+    "budget": {},
+    "concurrent": None,
+    "seeds": 1,
+    "folds": 0,
+    "objectives": [],
+    "constraints": {},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +186,7 @@ def read_document(store: Store) -> RunDocument | None:
             f"{where} must have the fields {sorted(expected)}, but has {sorted(body)}: it is "
             "another file. Restore it from a copy, or start the run afresh."
         )
-    return RunDocument(**{**body, "spec": {"stack": False, "same_order": False, **body["spec"]}})
+    return RunDocument(**{**body, "spec": {**_SINCE, **body["spec"]}})
 
 
 def environment(versions: Mapping[str, str], device: str) -> dict[str, Json]:

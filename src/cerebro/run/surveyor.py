@@ -35,13 +35,16 @@ class Surveyor:
 
     def due(self) -> list[TrialHistory]:
         """Trials of which it is not decided yet how they are trained."""
-        if self._spec.stack is False:
+        trials = self._run.history.trials.values()
+        is_late = any(trial.is_placed for trial in trials)
+        if self._spec.stack is False or (is_late and self._spec.is_adaptive):
             return []
         return [
             trial
             for trial in self._run.history.trials.values()
-            # Those that have begun without stacks go on without.
+            # Those that have begun without stacks go on without, and so do people's own.
             if not (trial.is_placed or trial.visits or trial.status.is_final)
+            and trial.proposal is not None
         ]
 
     def call(self, trials: Sequence[TrialHistory]) -> SurveyCall:

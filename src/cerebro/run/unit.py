@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cerebro.backend.base import Done, Failure, FailureKind
@@ -43,10 +43,21 @@ class LiveUnit:
     failure: Failure | None = None
     #: Why its trials shall go on alone.
     given_up: str | None = None
+    #: It shall leave the plan as soon as nothing of it is under way.
+    is_leaving: bool = False
+    #: The params of the trial whose state it begins with, and the visits behind that state.
+    origin: tuple[Params, int] | None = None
+    #: Rows that its batches are split into.
+    micro_batch: int | None = None
 
     @property
     def is_stack(self) -> bool:
         return self.stacking is not None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether answers of its visits are of no use any more."""
+        return self.given_up is not None or not self.alive
 
     @property
     def num_waiting(self) -> int:
@@ -109,26 +120,26 @@ class LiveUnit:
         return record
 
     def epoch_records(self, epoch: int, train_shards: int, val_shards: int) -> list[Record]:
-        """The journal records of an epoch whose visits are all done, one for each trial."""
+        """The journal record of an epoch whose visits are all done; none if nobody is left."""
         first = epoch * train_shards
         train = [self.train.pop(first + step) for step in range(train_shards)]
         evals = [self.evals.pop((epoch, shard)) for shard in range(val_shards)]
         seconds, self.seconds = self.seconds, 0.0
         skipped, self.recorded = self.recorded, frozenset()
-        return [
-            {
-                "type": "epoch",
-                "trial": trial,
-                "epoch": epoch,
-                "metrics": {
-                    **_means("train", (sums[trial] for sums in train)),
-                    **_means("val", (sums[trial] for sums in evals)),
-                },
-                "seconds": round(seconds, 6),
+        metrics: dict[int, Json] = {
+            trial: {
+                **_means("train", (sums[trial] for sums in train)),
+                **_means("val", (sums[trial] for sums in evals)),
             }
             for trial in self.alive
             if trial not in skipped
-        ]
+        }
+        record: Record = {"type": "epoch", "epoch": epoch, "seconds": round(seconds, 6)}
+        if not self.is_stack:
+            return [{**record, "trial": n, "metrics": found} for n, found in metrics.items()]
+        # One record: the trials of a stack reach the end of an epoch together, or not at all.
+        record |= {"stack": stack_unit(self.id), "trials": list(metrics)}
+        return [{**record, "metrics": list(metrics.values())}] if metrics else []
 
     def drop_waiting(self) -> list[Record]:
         """Visits that wait are never saved: the records of trials that ended in them."""
@@ -141,13 +152,13 @@ class LiveUnit:
         error = reason
         if failure is not None:
             error = failure.message
-            if status is TrialStatus.FAILED and reason is not None:
+            if status is not TrialStatus.DIVERGED and reason is not None:
                 error = f"{failure.message} ({reason})"
         traceback = None if failure is None else failure.traceback
         ended, self.alive = self.alive, {}
         return [_end_record(trial, status, error, traceback) for trial in ended]
 
-    def leave(self, status: TrialStatus, reasons: dict[int, str]) -> list[Record]:
+    def leave(self, status: TrialStatus, reasons: Mapping[int, str | None]) -> list[Record]:
         """These trials end, the others go on: their journal records."""
         self.alive = {trial: None for trial in self.alive if trial not in reasons}
         return [_end_record(trial, status, why, None) for trial, why in reasons.items()]

@@ -13,8 +13,16 @@ from cerebro.search.domain import (
     RandInt,
     Uniform,
 )
-from cerebro.search.sampler import GridSampler, RandomSampler, Sampler, make_sampler
+from cerebro.search.sampler import (
+    GridSampler,
+    RandomSampler,
+    Sampler,
+    describe_search,
+    make_sampler,
+)
+from cerebro.search.sobol import SobolSampler
 from cerebro.search.space import Space, parse_space
+from cerebro.search.warm import WarmSampler
 
 __all__ = [
     "Choice",
@@ -28,8 +36,11 @@ __all__ = [
     "RandInt",
     "RandomSampler",
     "Sampler",
+    "SobolSampler",
     "Space",
     "Uniform",
+    "WarmSampler",
+    "describe_search",
     "make_sampler",
     "parse_space",
 ]

@@ -1,92 +1,171 @@
-"""Domains: the values one parameter may take, and how to draw one.
-
-A draw never leaves its domain and is always a plain Python value, so that params mean the same in
-the task, in JSON and after a resume.
-"""
+"""Domains: the values one parameter may take, and how a person writes them."""
 
 from __future__ import annotations
 
-import abc
 import copy
+import json
 import math
 import random
-import sys
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import ClassVar, Self, TypeAlias
 
 from cerebro.errors import UsageError
-from cerebro.search.wording import show
+from cerebro.search.ranges import (
+    Domain,
+    LogUniform,
+    Number,
+    QLogUniform,
+    QUniform,
+    RandInt,
+    Uniform,
+    check_number,
+    integer_at,
+    plain,
+)
+from cerebro.search.wording import show, unknown
 from cerebro.types import Json
 
-Number: TypeAlias = int | float
+__all__ = [
+    "DOMAINS",
+    "Choice",
+    "Constant",
+    "Domain",
+    "Grid",
+    "LogUniform",
+    "Number",
+    "Option",
+    "QLogUniform",
+    "QUniform",
+    "RandInt",
+    "Subspace",
+    "Uniform",
+    "check_number",
+    "check_parameter_name",
+    "parse_domain",
+    "parse_domains",
+    "plain",
+    "same",
+]
 
-_LOG_OF_LARGEST = math.log(sys.float_info.max)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
-class Domain(abc.ABC):
-    """The values of one parameter. Two domains with the same bounds are equal."""
+class Subspace(dict[str, Domain]):
+    """Parameters that a trial has only where the option that they belong to is taken.
 
-    __slots__ = ()
-    #: The word for it in YAML, JSON and `cerebro.tune`.
-    name: ClassVar[str]
+    >>> Subspace(kind=Constant("cnn"), depth=RandInt(1, 3)).has({"kind": "cnn", "depth": 2})
+    True
+    """
 
-    @abc.abstractmethod
-    def sample(self, rng: random.Random) -> Json:
-        """Draw a value; the same state of `rng` gives the same value."""
+    def has(self, value: Json) -> bool:
+        """Whether these are params of it: every name, each with a value of its domain."""
+        return (
+            isinstance(value, dict)
+            and value.keys() == self.keys()
+            and all(domain.has(value[name]) for name, domain in self.items())
+        )
 
-    @abc.abstractmethod
-    def arguments(self) -> Json:
-        """What makes this domain again through `from_arguments`."""
+    def num_listed(self) -> int | None:
+        """How many combinations of listed values there are; None where a domain lists none."""
+        counts = [domain.num_listed() for domain in self.values()]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
 
-    @classmethod
-    @abc.abstractmethod
-    def from_arguments(cls, arguments: Json) -> Self:
-        """Build from what stands after the domain's name in YAML and JSON."""
-
-    def sample_value(self) -> Json:
-        """Draw a value from the system's entropy: independent of every other domain and draw.
-
-        For a draw that repeats, use `sample(random.Random(seed))`.
-        """
-        return self.sample(random.SystemRandom())
-
-    def listed(self) -> tuple[Json, ...] | None:
-        """All values in order, or None where they are not listed one by one."""
-        return None
+    def nth(self, index: int) -> dict[str, Json]:
+        """One of the combinations, the last parameter varying fastest."""
+        # Counting with one digit per parameter: any of them without making the others.
+        values: dict[str, Json] = {}
+        for name, domain in reversed(self.items()):
+            index, digit = divmod(index, domain.num_listed() or 1)
+            values[name] = domain.nth(digit)
+        return {name: values[name] for name in self}
 
     def to_json(self) -> dict[str, Json]:
-        return {self.name: self.arguments()}
+        return {name: domain.to_json() for name, domain in self.items()}
+
+
+Option: TypeAlias = "Json | Subspace"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Domain):
     """One of the listed values, each as likely as the others; types are kept.
 
+    Where a dict among them contains a domain, all dicts among them are subspaces: the trial's
+    value is that dict, with a value for every domain in it. Inside a subspace a list is a choice,
+    as everywhere in a space.
+
     >>> Choice([32, "auto", None, [64, 64]]).listed()
     (32, 'auto', None, [64, 64])
+    >>> Choice([{"kind": "mlp", "width": Choice([32, 64])}, {"kind": "linear"}]).listed()
+    ({'kind': 'mlp', 'width': 32}, {'kind': 'mlp', 'width': 64}, {'kind': 'linear'})
     """
 
     name: ClassVar[str] = "choice"
-    values: tuple[Json, ...]
+    values: tuple[Option, ...]
 
     def __init__(self, values: Sequence[object]) -> None:
         if not isinstance(values, list | tuple):
             raise UsageError(f"{self.name} needs a list of values, but got {show(values)}.")
         if not values:
             raise UsageError(f"{self.name} needs at least one value, but got an empty list.")
-        object.__setattr__(self, "values", tuple(plain(value) for value in values))
+        object.__setattr__(self, "values", _parse_options(values))
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether some of the options are subspaces."""
+        return any(isinstance(option, Subspace) for option in self.values)
 
     def sample(self, rng: random.Random) -> Json:
+        option = self.values[rng.randrange(len(self.values))]
+        if isinstance(option, Subspace):
+            return {name: domain.sample(rng) for name, domain in option.items()}
         # A task that changes a list in its params must not change the space.
-        return copy.deepcopy(self.values[rng.randrange(len(self.values))])
+        return copy.deepcopy(option)
 
-    def listed(self) -> tuple[Json, ...]:
-        return copy.deepcopy(self.values)
+    def at(self, part: float) -> Json:
+        """The option so far along; what a subspace leaves open is drawn, from the part as seed."""
+        option = self.values[self.index_at(part)]
+        if isinstance(option, Subspace):
+            rng = random.Random(part)  # noqa: S311  # repeatable on purpose
+            return {name: domain.sample(rng) for name, domain in option.items()}
+        return copy.deepcopy(option)
+
+    def index_at(self, part: float) -> int:
+        """The number of the option so far along, for a part in [0, 1)."""
+        return integer_at(0, len(self.values) - 1, part)
+
+    def index_of(self, value: Json) -> int | None:
+        """The number of the first option that this is a value of, or None."""
+        for index, option in enumerate(self.values):
+            if option.has(value) if isinstance(option, Subspace) else same(option, value):
+                return index
+        return None
+
+    def has(self, value: Json) -> bool:
+        return self.index_of(value) is not None
+
+    def num_listed(self) -> int | None:
+        counts = [_count(option) for option in self.values]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def nth(self, index: int) -> Json:
+        for option in self.values:
+            count = _count(option) or 0
+            if index < count:
+                return option.nth(index) if isinstance(option, Subspace) else copy.deepcopy(option)
+            index -= count
+        raise IndexError(f"{self.name} lists {self.num_listed()} values only")
+
+    def listed(self) -> tuple[Json, ...] | None:
+        return Domain.listed(self) if self.is_nested else copy.deepcopy(self.values)  # type: ignore[return-value]
 
     def arguments(self) -> Json:
-        return list(self.listed())
+        return [
+            option.to_json() if isinstance(option, Subspace) else copy.deepcopy(option)
+            for option in self.values
+        ]
 
     @classmethod
     def from_arguments(cls, arguments: Json) -> Self:
@@ -95,7 +174,7 @@ class Choice(Domain):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Grid(Choice):
-    """The listed values, all of them, under grid search; under random search the same as Choice.
+    """The listed values, all of them, under grid search; elsewhere the same as Choice.
 
     >>> Grid([1, 2]).to_json()
     {'grid': [1, 2]}
@@ -121,8 +200,17 @@ class Constant(Domain):
     def sample(self, rng: random.Random) -> Json:
         return copy.deepcopy(self.value)
 
-    def listed(self) -> tuple[Json, ...]:
-        return (copy.deepcopy(self.value),)
+    def at(self, part: float) -> Json:
+        return copy.deepcopy(self.value)
+
+    def has(self, value: Json) -> bool:
+        return same(self.value, value)
+
+    def num_listed(self) -> int:
+        return 1
+
+    def nth(self, index: int) -> Json:
+        return copy.deepcopy(self.value)
 
     def arguments(self) -> Json:
         return copy.deepcopy(self.value)
@@ -130,137 +218,6 @@ class Constant(Domain):
     @classmethod
     def from_arguments(cls, arguments: Json) -> Self:
         return cls(arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class _Range(Domain):
-    """From `low` to `high`, both included."""
-
-    low: Number
-    high: Number
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            number = check_number(field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, number)
-        if not self.low < self.high:
-            raise UsageError(
-                f"`low < high` must hold, but got low={self.low!r}, high={self.high!r}."
-            )
-
-    def arguments(self) -> Json:
-        return [getattr(self, field.name) for field in fields(self)]
-
-    @classmethod
-    def from_arguments(cls, arguments: Json) -> Self:
-        names = [field.name for field in fields(cls)]
-        if not isinstance(arguments, list) or len(arguments) != len(names):
-            raise UsageError(f"{cls.name} needs [{', '.join(names)}], but got {show(arguments)}.")
-        return cls(*arguments)  # type: ignore[arg-type]  # __post_init__ checks the types
-
-    def _inside(self, value: float) -> float:
-        return float(min(max(value, self.low), self.high))
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform(_Range):
-    """A float from [low, high].
-
-    >>> 0 <= Uniform(0, 1).sample(random.Random(7)) <= 1
-    True
-    """
-
-    name: ClassVar[str] = "uniform"
-
-    def sample(self, rng: random.Random) -> float:
-        return self._inside(_between(self.low, self.high, rng))
-
-
-@dataclass(frozen=True, slots=True)
-class LogUniform(_Range):
-    """A float from [low, high] whose logarithm is uniform.
-
-    >>> 1e-4 <= LogUniform(1e-4, 1e-1).sample(random.Random(7)) <= 1e-1
-    True
-    """
-
-    name: ClassVar[str] = "loguniform"
-
-    def __post_init__(self) -> None:
-        _Range.__post_init__(self)
-        _check_positive(self.low)
-
-    def sample(self, rng: random.Random) -> float:
-        exponent = _between(math.log(self.low), math.log(self.high), rng)
-        return self._inside(math.exp(min(exponent, _LOG_OF_LARGEST)))
-
-
-@dataclass(frozen=True, slots=True)
-class QUniform(_Range):
-    """A multiple of `q` inside [low, high], each as likely as the others; an int where `q` is one.
-
-    >>> QUniform(16, 256, 96).multiples()
-    (1, 2)
-    """
-
-    name: ClassVar[str] = "quniform"
-    q: Number
-
-    def __post_init__(self) -> None:
-        _Range.__post_init__(self)
-        _check_quantum(self.low, self.high, self.q)
-
-    def multiples(self) -> tuple[int, int]:
-        """The first and last k for which k * q lies inside the range."""
-        quantum = _exact(self.q)
-        return math.ceil(_exact(self.low) / quantum), math.floor(_exact(self.high) / quantum)
-
-    def sample(self, rng: random.Random) -> Number:
-        first, last = self.multiples()
-        return _multiple(rng.randint(first, last), self.q)
-
-
-@dataclass(frozen=True, slots=True)
-class QLogUniform(QUniform):
-    """A multiple of `q` inside [low, high], small ones likelier; an int where `q` is one.
-
-    >>> isinstance(QLogUniform(16, 1024, 16).sample(random.Random(7)), int)
-    True
-    """
-
-    name: ClassVar[str] = "qloguniform"
-
-    def __post_init__(self) -> None:
-        QUniform.__post_init__(self)
-        _check_positive(self.low)
-
-    def sample(self, rng: random.Random) -> Number:
-        first, last = self.multiples()
-        # Half a step on either side gives the ends the same share of the log scale as the rest.
-        exponent = _between(math.log(2 * first - 1), math.log(2 * last + 1), rng)
-        if exponent >= _LOG_OF_LARGEST:
-            return _multiple(last, self.q)
-        return _multiple(min(max(round(math.exp(exponent) / 2), first), last), self.q)
-
-
-@dataclass(frozen=True, slots=True)
-class RandInt(_Range):
-    """An integer from low to high, both included.
-
-    >>> RandInt(1, 3).sample(random.Random(7)) in (1, 2, 3)
-    True
-    """
-
-    name: ClassVar[str] = "randint"
-
-    def __post_init__(self) -> None:
-        _Range.__post_init__(self)
-        for field, bound in (("low", self.low), ("high", self.high)):
-            if not isinstance(bound, int):
-                raise UsageError(f"`{field}` must be an integer, but got {field}={bound!r}.")
-
-    def sample(self, rng: random.Random) -> int:
-        return rng.randint(int(self.low), int(self.high))
 
 
 #: Every domain by its name, sorted.
@@ -279,61 +236,100 @@ DOMAINS: Mapping[str, type[Domain]] = {
 }
 
 
-def plain(value: object) -> Json:
-    """The value as JSON would give it back, NumPy scalars unwrapped; UsageError if it cannot.
+def same(one: Json, other: Json) -> bool:
+    """Whether two values are the same in JSON: 1, 1.0 and True are three.
 
-    >>> plain([1, 2.5, "x", None])
-    [1, 2.5, 'x', None]
+    >>> same({"a": 1, "b": 2}, {"b": 2, "a": 1}), same(1, True)
+    (True, False)
     """
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    if value is None or type(value) in (bool, int, str):
-        return value  # type: ignore[return-value]  # narrowed by exact type
-    if type(value) is float and math.isfinite(value):
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def parse_domain(value: object) -> Domain:
+    """Read one domain as a user writes it.
+
+    A dict that contains a domain, and is none itself, is a group of parameters: a choice of one.
+
+    >>> parse_domain([32, 64])
+    Choice(values=(32, 64))
+    >>> parse_domain(0.5)
+    Constant(value=0.5)
+    """
+    if isinstance(value, Domain):
         return value
-    if type(value) is list:
-        return [plain(item) for item in value]
-    if type(value) is dict and all(type(key) is str for key in value):
-        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return Choice(value)
+    if isinstance(value, tuple | range | set | frozenset) or getattr(value, "ndim", 0) > 0:
+        raise UsageError(
+            f"a choice of values is written as a list, but got {show(value)} of type "
+            f"{type(value).__name__}. Write list(...) around it; a list that is itself the value "
+            "is written {'constant': [...]}."
+        )
+    if not isinstance(value, Mapping):
+        return Constant(value)  # type: ignore[arg-type]  # the constructor checks it
+    if not _is_written(value) and _is_subspace(value):
+        return Choice([value])
+    if len(value) != 1:
+        raise UsageError(
+            f"a domain is one of {', '.join(DOMAINS)} with its values, as in "
+            f"{{uniform: [0, 1]}}, but got {show(dict(value))}."
+        )
+    ((name, arguments),) = value.items()
+    if name not in DOMAINS:
+        raise UsageError(
+            f"{unknown('domain', str(name), DOMAINS)} A mapping that is itself the value is "
+            f"written {{constant: ...}}."
+        )
+    return DOMAINS[name].from_arguments(arguments)
+
+
+def parse_domains(space: Mapping[str, object]) -> Subspace:
+    """Read the domains of several parameters; errors name the parameter."""
+    domains = Subspace()
+    for name, value in space.items():
+        check_parameter_name(name)
+        try:
+            domains[name] = parse_domain(value)
+        except UsageError as error:
+            raise UsageError(f"parameter {name!r}: {error}") from error
+    return domains
+
+
+def check_parameter_name(name: object) -> str:
+    """Give the name back if it may name a parameter; else UsageError."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
     raise UsageError(
-        f"a parameter's value must be None, a bool, a finite number, a string, or a list or dict "
-        f"of these, but got {show(value)} of type {type(value).__name__}. "
-        f"Give it a name here and build the object in the task."
+        f"a parameter's name must start with a letter or _ and go on with letters, digits, "
+        f"_ . or - (at most 100 in all), but got {show(name)}."
     )
 
 
-def check_number(field: str, value: object) -> Number:
-    """Give the number back as a plain one; UsageError if it is none or no float can hold it."""
-    number = plain(value)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise UsageError(f"`{field}` must be a number, but got {field}={show(value)}.")
-    if abs(number) > sys.float_info.max:
-        raise UsageError(f"`{field}` must fit a float, but got {field}={show(value)}.")
-    return number
+def _parse_options(values: Sequence[object]) -> tuple[Option, ...]:
+    if not any(_is_subspace(value) for value in values):
+        return tuple(plain(value) for value in values)
+    options: list[Option] = []
+    for index, value in enumerate(values):
+        try:
+            options.append(parse_domains(value) if isinstance(value, Mapping) else plain(value))
+        except UsageError as error:
+            raise UsageError(f"option {index}: {error}") from error
+    return tuple(options)
 
 
-def _between(low: Number, high: Number, rng: random.Random) -> float:
-    part = rng.random()
-    # Not low + (high - low) * part, whose difference may overflow.
-    return low * (1 - part) + high * part
+def _is_subspace(value: object) -> bool:
+    return isinstance(value, Mapping) and any(_is_domain(inner) for inner in value.values())
 
 
-def _check_positive(low: Number) -> None:
-    if low <= 0:
-        raise UsageError(f"`low > 0` must hold on a log scale, but got low={low!r}.")
+def _is_domain(value: object) -> bool:
+    if isinstance(value, list):
+        return any(_is_subspace(option) for option in value)
+    return isinstance(value, Domain) or _is_written(value) or _is_subspace(value)
 
 
-def _check_quantum(low: Number, high: Number, q: Number) -> None:
-    if not 0 < _exact(q) <= _exact(high) - _exact(low):
-        raise UsageError(
-            f"`0 < q <= high - low` must hold, but got low={low!r}, high={high!r}, q={q!r}."
-        )
+def _is_written(value: object) -> bool:
+    return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in DOMAINS
 
 
-def _exact(number: Number) -> Fraction:
-    # From its shortest decimal form: 0.3 is then exactly three times 0.1.
-    return Fraction(repr(number))
-
-
-def _multiple(k: int, q: Number) -> Number:
-    return k * q if isinstance(q, int) else float(k * _exact(q))
+def _count(option: Option) -> int | None:
+    return option.num_listed() if isinstance(option, Subspace) else 1

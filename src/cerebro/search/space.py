@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from cerebro.errors import UsageError
-from cerebro.search.domain import DOMAINS, Choice, Constant, Domain
-from cerebro.search.wording import show, unknown
-from cerebro.types import Json
+from cerebro.search.domain import (
+    Choice,
+    Constant,
+    Domain,
+    Option,
+    Subspace,
+    check_parameter_name,
+    parse_domain,
+    parse_domains,
+    same,
+)
+from cerebro.search.wording import show
+from cerebro.types import Json, Params
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+__all__ = ["Source", "Space", "check_parameter_name", "parse_domain", "parse_space"]
+
+
+class Source(Protocol):
+    """Where the values of one trial come from. A path names a parameter: `model[0].depth` is the
+    parameter `depth` of the first option of `model`.
+    """
+
+    def value(self, path: str, domain: Domain) -> Json:
+        """A value of a domain that is no choice."""
+        ...
+
+    def index(self, path: str, choice: Choice) -> int:
+        """The number of the option that is taken."""
+        ...
 
 
 class Space(Mapping[str, Domain]):
@@ -26,7 +52,7 @@ class Space(Mapping[str, Domain]):
     __slots__ = ("_domains",)
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
-        self._domains = dict(domains)
+        self._domains = Subspace(domains)
 
     def __getitem__(self, name: str) -> Domain:
         return self._domains[name]
@@ -38,15 +64,47 @@ class Space(Mapping[str, Domain]):
         return len(self._domains)
 
     def __repr__(self) -> str:
-        return f"Space({self._domains!r})"
+        return f"Space({dict(self._domains)!r})"
 
     def to_json(self) -> dict[str, Json]:
         """The space as JSON; `parse_space` gives it back."""
-        return {name: domain.to_json() for name, domain in self._domains.items()}
+        return self._domains.to_json()
+
+    def has(self, params: Params) -> bool:
+        """Whether these are params of this space: its names, each with a value of its domain.
+
+        >>> parse_space({"lr": [0.1, 0.01]}).has({"lr": 0.2})
+        False
+        """
+        return self._domains.has(dict(params))
+
+    def walk(self) -> Iterator[tuple[str, Domain]]:
+        """Every domain with its path, those inside subspaces after the choice they belong to.
+
+        >>> space = parse_space({"model": [{"kind": "cnn", "depth": {"randint": [1, 3]}}, "mlp"]})
+        >>> [path for path, _ in space.walk()]
+        ['model', 'model[0].kind', 'model[0].depth']
+        """
+        return _walk(self._domains, "")
+
+    def fill(self, source: Source) -> dict[str, Json]:
+        """Params with a value for every parameter, in order; of subspaces only those taken."""
+        return _fill(self._domains, source, "")
+
+    def num_combinations(self) -> int:
+        """How many trials a grid has; UsageError where it cannot be made."""
+        for name, domain in self.items():
+            _check_listed(name, domain)
+        return self._domains.num_listed() or 0
+
+    def combination(self, number: int) -> dict[str, Json]:
+        """One of them, made without the others; the last parameter varies fastest."""
+        return self._domains.nth(number)
 
     def listed(self) -> dict[str, tuple[Json, ...]]:
         """All values of each parameter; UsageError where a domain does not list them."""
-        return {name: _values_of(name, domain) for name, domain in self._domains.items()}
+        self.num_combinations()
+        return {name: domain.listed() or () for name, domain in self.items()}
 
 
 def parse_space(space: Mapping[str, object]) -> Space:
@@ -63,74 +121,80 @@ def parse_space(space: Mapping[str, object]) -> Space:
         raise UsageError(
             f"a search space must be a dict from names to domains, but got {show(space)}."
         )
-    domains: dict[str, Domain] = {}
-    for name, value in space.items():
-        check_parameter_name(name)
-        try:
-            domains[name] = parse_domain(value)
-        except UsageError as error:
-            raise UsageError(f"parameter {name!r}: {error}") from error
-    return Space(domains)
+    return Space(parse_domains(space))
 
 
-def check_parameter_name(name: object) -> str:
-    """Give the name back if it may name a parameter; else UsageError."""
-    if isinstance(name, str) and _NAME.fullmatch(name):
-        return name
-    raise UsageError(
-        f"a parameter's name must start with a letter or _ and go on with letters, digits, "
-        f"_ . or - (at most 100 in all), but got {show(name)}."
+def _walk(domains: Mapping[str, Domain], prefix: str) -> Iterator[tuple[str, Domain]]:
+    for name, domain in domains.items():
+        path = prefix + name
+        yield path, domain
+        for index, option in enumerate(domain.values if isinstance(domain, Choice) else ()):
+            if isinstance(option, Subspace):
+                yield from _walk(option, f"{path}[{index}].")
+
+
+def _fill(domains: Mapping[str, Domain], source: Source, prefix: str) -> dict[str, Json]:
+    params: dict[str, Json] = {}
+    for name, domain in domains.items():
+        path = prefix + name
+        if not isinstance(domain, Choice):
+            params[name] = source.value(path, domain)
+            continue
+        index = source.index(path, domain)
+        option = domain.values[index]
+        if isinstance(option, Subspace):
+            params[name] = _fill(option, source, f"{path}[{index}].")
+        else:
+            # A task that changes a list in its params must not change the space.
+            params[name] = copy.deepcopy(option)
+    return params
+
+
+def _check_listed(path: str, domain: Domain) -> None:
+    if not isinstance(domain, Choice):
+        if domain.num_listed() is None:
+            raise UsageError(
+                f"grid search needs listed values, but {path!r} is {domain.name}. List them, as in "
+                f"choice([...]), or use search='random' with num_trials."
+            )
+        return
+    subspaces = [option for option in domain.values if isinstance(option, Subspace)]
+    for index, option in enumerate(domain.values):
+        for name, inner in option.items() if isinstance(option, Subspace) else ():
+            _check_listed(f"{path}[{index}].{name}", inner)
+    seen: set[str] = set()
+    for option in domain.values:
+        if isinstance(option, Subspace):
+            continue
+        key = json.dumps(option)
+        if key in seen:
+            raise UsageError(_twice(path, option))
+        seen.add(key)
+    for one, other in itertools.combinations(subspaces, 2):
+        if _meet(one, other):
+            raise UsageError(_twice(path, one.to_json()))
+
+
+def _twice(path: str, value: Json) -> str:
+    return (
+        f"grid search would train the same trial twice: {path!r} lists {show(value)} "
+        f"more than once. Remove one of them."
     )
 
 
-def parse_domain(value: object) -> Domain:
-    """Read one domain as a user writes it.
-
-    >>> parse_domain([32, 64])
-    Choice(values=(32, 64))
-    >>> parse_domain(0.5)
-    Constant(value=0.5)
-    """
-    if isinstance(value, Domain):
-        return value
-    if isinstance(value, list):
-        return Choice(value)
-    if isinstance(value, tuple | range | set | frozenset) or getattr(value, "ndim", 0) > 0:
-        raise UsageError(
-            f"a choice of values is written as a list, but got {show(value)} of type "
-            f"{type(value).__name__}. Write list(...) around it; a list that is itself the value "
-            "is written {'constant': [...]}."
+def _meet(one: Option, other: Option) -> bool:
+    """Whether two options have a value in common."""
+    if isinstance(one, Subspace) and isinstance(other, Subspace):
+        return one.keys() == other.keys() and all(
+            any(_meet(a, b) for a in _options(one[name]) for b in _options(other[name]))
+            for name in one
         )
-    if not isinstance(value, Mapping):
-        return Constant(value)  # type: ignore[arg-type]  # the constructor checks it
-    if len(value) != 1:
-        raise UsageError(
-            f"a domain is one of {', '.join(DOMAINS)} with its values, as in "
-            f"{{uniform: [0, 1]}}, but got {show(dict(value))}."
-        )
-    ((name, arguments),) = value.items()
-    if name not in DOMAINS:
-        raise UsageError(
-            f"{unknown('domain', str(name), DOMAINS)} A mapping that is itself the value is "
-            f"written {{constant: ...}}."
-        )
-    return DOMAINS[name].from_arguments(arguments)
+    if isinstance(one, Subspace):
+        return not isinstance(other, Subspace) and one.has(other)
+    return other.has(one) if isinstance(other, Subspace) else same(one, other)
 
 
-def _values_of(name: str, domain: Domain) -> tuple[Json, ...]:
-    values = domain.listed()
-    if values is None:
-        raise UsageError(
-            f"grid search needs listed values, but {name!r} is {domain.name}. List them, as in "
-            f"choice([...]), or use search='random' with num_trials."
-        )
-    seen: set[str] = set()
-    for value in values:
-        key = json.dumps(value)
-        if key in seen:
-            raise UsageError(
-                f"grid search would train the same trial twice: {name!r} lists {show(value)} "
-                f"more than once. Remove one of them."
-            )
-        seen.add(key)
-    return values
+def _options(domain: Domain) -> tuple[Option, ...]:
+    if isinstance(domain, Constant):
+        return (domain.value,)
+    return domain.values if isinstance(domain, Choice) else ()

@@ -16,6 +16,9 @@ class Stopper(Protocol):
     Decisions about a trial that has ended meanwhile are without effect.
     """
 
+    #: Whether it weighs trials against each other; such a one cannot tell repeats of a trial apart.
+    is_comparing: bool
+
     def added(self, trial: int, params: Params, epochs: int) -> int | None:
         """A trial exists, with so many epochs behind it (those of another that it is a copy of).
 
@@ -35,6 +38,14 @@ class Stopper(Protocol):
         """A trial reached a final status, by a decision or otherwise."""
         ...
 
+    def exhausted(self) -> list[Decision]:
+        """All that is left waits, and no more trials are planned: who goes on all the same?
+
+        Asked whenever it has come to that, perhaps again after those have ended; trials that wait
+        and are not promoted by the answer are stopped.
+        """
+        ...
+
     def describe(self) -> dict[str, Json]:
         """Its name and all its arguments; `make_stopper` gives it back."""
         ...
@@ -46,6 +57,8 @@ class Endless:
     >>> Endless().added(0, {}, 0)
     """
 
+    is_comparing = False
+
     def added(self, trial: int, params: Params, epochs: int) -> int | None:
         return None
 
@@ -56,6 +69,9 @@ class Endless:
         return []
 
     def ended(self, trial: int, status: TrialStatus) -> list[Decision]:
+        return []
+
+    def exhausted(self) -> list[Decision]:
         return []
 
     def describe(self) -> dict[str, Json]:

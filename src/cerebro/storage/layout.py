@@ -4,6 +4,7 @@
 
     <store>/<run>/run.json  journal.jsonl  lock  summary.json
                  /leaderboard.csv  report.html  trace.json
+                 /inbox/20260801T120000.000000000Z-0123456789abcdef.json  bell
                  /trials/t0007/params.json  progress.csv
                  /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /stacks/s0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
@@ -25,6 +26,18 @@ TRIALS = "trials"
 STACKS = "stacks"
 TENSORBOARD = "tensorboard"
 LOGS = "logs"
+INBOX = "inbox"
+#: In the inbox.
+BELL = "bell"
+
+
+def command(id: str) -> str:
+    """The file of a command that waits for a driver.
+
+    >>> command("stop-7")
+    'inbox/stop-7.json'
+    """
+    return f"{INBOX}/{id}.json"
 
 
 def trial_dir(trial: int) -> str:

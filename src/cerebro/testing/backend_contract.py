@@ -21,6 +21,7 @@ from cerebro.errors import DataError, UsageError
 from cerebro.storage.stacked import take_member
 from cerebro.testing.backend_session import Session, fault_at, make_call
 from cerebro.testing.faults import flip_bit
+from cerebro.testing.toy import ToyTask
 from cerebro.train.visit import Stacking, SurveyCall
 from cerebro.types import Params, Split
 
@@ -283,6 +284,28 @@ class BackendContract:
                 answer = session.run(0, make_call(fail=kind))
                 assert isinstance(answer, Failed)
                 assert answer.failure.kind is FailureKind.DIVERGED
+
+    def test_out_of_memory_is_told_from_errors_and_the_worker_serves_on(
+        self, tmp_path: Path
+    ) -> None:
+        with self.session(tmp_path) as session:
+            answer = session.run(0, make_call(fail="memory"))
+            assert isinstance(answer, Failed)
+            assert answer.failure.kind is FailureKind.MEMORY
+            assert not answer.failure.is_splittable
+            assert "8 rows" in answer.failure.message
+            assert isinstance(session.run(0, make_call()), Done)
+
+    def test_a_visit_that_can_do_with_fewer_rows_at_a_time_says_so(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            session.start(1, ToyTask(micro_batch="auto"))
+            call = make_call(fail={"kind": "memory", "rows": 4})
+            answer = session.run(0, call)
+            assert isinstance(answer, Failed)
+            assert answer.failure.is_splittable
+            smaller = replace(call, attempt=1, micro_batch=call.smaller_micro_batch)
+            state = session.train(0, smaller)
+            assert session.content(state) == session.content(session.train(0, make_call()))
 
     def test_a_missing_param_is_a_usage_failure(self, tmp_path: Path) -> None:
         with self.session(tmp_path) as session:

@@ -14,6 +14,7 @@ from cerebro.data import Dataset
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict
 from cerebro.testing.stack_contract import Memory, StackContract
+from cerebro.train.progress import PROGRESS
 from cerebro.train.visit import Framework, State, VisitCall, VisitReport
 from cerebro.types import Split
 
@@ -167,6 +168,22 @@ class FrameworkContract(StackContract):
         assert names[0] == "loss"
         assert len(names) > 1
         assert set(names) == report.members[0].sums.keys()
+
+    def test_every_batch_is_told_as_progress(self, tmp_path: Path) -> None:
+        framework, data = self.make(), self.dataset(tmp_path)
+        before = PROGRESS.batches
+        state, report = self._train(framework, data, 0, None)
+        trained = PROGRESS.batches
+        framework.evaluate(self._evaluation(), data.open_shard(Split.VAL, 0), state)
+        assert trained == before + len(report.members[0].losses)
+        assert PROGRESS.batches > trained
+
+    def test_memory_can_be_given_back_between_visits(self, tmp_path: Path) -> None:
+        framework, data = self.make(), self.dataset(tmp_path)
+        first = self._train(framework, data, 0, None)[0]
+        framework.free()
+        after = self._train(framework, data, 1, first)[0]
+        assert bytes(after.buffer) == bytes(self._chain(self.make(), data, 2)[-1].buffer)
 
     def test_times_are_not_negative(self, tmp_path: Path) -> None:
         _, report = self._train(self.make(), self.dataset(tmp_path), 0, None)

@@ -23,6 +23,7 @@ from cerebro.types import Mode, TrialStatus, stack_unit, unit_id
 
 #: Times in the journal are rounded to microseconds.
 _ROUNDING_S = 2e-6
+_DECISIONS = ("halt", "pause", "promote", "stop")
 
 
 class HistoryError(AssertionError):
@@ -53,6 +54,7 @@ class _Checker:
         self._is_settled = is_settled
         self._trials: dict[int, Trial] = {}
         self._drivers = 0
+        self._commands: set[str] = set()
         self._is_done = False
         self._line = 0
         #: (start, end, record number) of the current driver's visits, by ("unit" or "worker", n).
@@ -68,7 +70,9 @@ class _Checker:
         self._spec: dict[str, Any] = document["spec"]
         self._decided: dict[str, Any] = document.get("stacks") or {}
         self._steps = int(self._spec["train_shards"])
-        self._judge = StackJudge(self._trials, self._steps, self._require, self._best_epoch)
+        self._judge = StackJudge(
+            self._trials, self._steps, self._require, self._best_epoch, self._epoch
+        )
         try:
             replay = read(store) if store.exists(layout.JOURNAL) else None
         except CerebroError as error:
@@ -112,6 +116,11 @@ class _Checker:
         elif kind == "stacks":
             self._check_decided(record)
             self._judge.compose(record)
+        elif kind == "decision":
+            self._decide(record)
+        elif kind == "command":
+            self._require(record["id"] not in self._commands, "a command must be taken once")
+            self._commands.add(record["id"])
         elif "stack" in record:
             self._judge.retain(self._judge.apply(kind, record))
             if kind == "visit":
@@ -141,7 +150,7 @@ class _Checker:
         number = record["trial"]
         if kind == "trial":
             self._require(number == len(self._trials), "trials must be added in order", number)
-            self._trials[number] = Trial(number, record["start"])
+            self._add(Trial(number, record["start"], target=record.get("epochs")), record)
             return
         self._require(number in self._trials, "a trial must be added before it is named", number)
         trial = self._trials[number]
@@ -155,10 +164,57 @@ class _Checker:
             trial.status, trial.is_ending = TrialStatus(record["status"]), False
         elif kind == "dropped":
             trial.is_dropped = True
+        elif kind == "left":
+            self._judge.leave(trial, record)
+        elif kind == "micro_batch":
+            self._require(record["rows"] >= 1, "a batch must be split into rows", number)
         elif kind == "rollback":
             self._roll_back(trial, record["visits"])
         else:
             self._refuse(f"record type {kind!r} must be known")
+        self._retain(trial)
+
+    def _add(self, trial: Trial, record: Mapping[str, Any]) -> None:
+        self._trials[trial.number] = trial
+        if record.get("parent") is not None:
+            parent = self._trials[record["parent"]]
+            trial.visits = record["visits"]
+            trial.inherited = min(trial.visits // self._steps, len(parent.metrics))
+            trial.metrics = list(parent.metrics[: trial.inherited])
+            trial.sums = {n: sums for n, sums in parent.sums.items() if n < trial.visits}
+            self._require(
+                trial.start == parent.start and trial.visits <= parent.visits,
+                "a copy must go on where the other was",
+                trial.number,
+            )
+        if record.get("checkpoint") is not None:
+            ref = CheckpointRef.from_json(record["checkpoint"])
+            self._require(ref.visits == trial.visits, "a copy must have its state", trial.number)
+            trial.refs.append(ref)
+        if record.get("replaces") is not None:
+            self._stop(self._trials[record["replaces"]])
+
+    def _decide(self, record: Mapping[str, Any]) -> None:
+        what = record["what"]
+        trials = record.get("trials", list(self._trials))
+        for trial in (self._trials[number] for number in trials):
+            if what in ("stop", "halt"):
+                self._stop(trial)
+            elif what == "pause":
+                trial.is_held = not trial.is_final
+            elif what == "promote":
+                trial.is_held, trial.target = False, record.get("epochs", trial.target)
+                if trial.status in (TrialStatus.FINISHED, TrialStatus.STOPPED):
+                    trial.status = None
+            self._require(what in _DECISIONS, f"decision {what!r} must be known")
+            self._retain(trial)
+
+    def _stop(self, trial: Trial) -> None:
+        if not trial.is_final:
+            trial.status = TrialStatus.STOPPED
+        self._retain(trial)
+
+    def _retain(self, trial: Trial) -> None:
         if trial.stack is not None:
             self._judge.retain(self._judge.stacks[trial.stack])
         else:
@@ -167,7 +223,9 @@ class _Checker:
     def _visit(self, trial: Trial, record: Mapping[str, Any]) -> None:
         number = trial.number
         self._require(trial.stack is None, "a trial in a stack must have no visits alone", number)
-        self._require(not trial.is_final, "an ended trial must have no more visits", number)
+        # One that is stopped may have had a visit under way.
+        has_ended = trial.is_final and trial.status is not TrialStatus.STOPPED
+        self._require(not has_ended, "an ended trial must have no more visits", number)
         epoch, step = divmod(trial.visits, self._steps)
         found = (record["epoch"], record["step"])
         self._require(
@@ -250,7 +308,9 @@ class _Checker:
             trial.number,
         )
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits, trial.status, trial.is_dropped = visits, None, False
+        trial.visits, trial.is_dropped = visits, False
+        if trial.status is not TrialStatus.STOPPED:
+            trial.status = None
 
     # The end, and files
 
@@ -259,9 +319,10 @@ class _Checker:
         for trial in self._trials.values():
             self._require(trial.is_final, "a finished run must have ended trials", trial.number)
             if trial.status is TrialStatus.FINISHED:
+                most = trial.target or epochs
                 self._require(
-                    (trial.visits, len(trial.metrics)) == (epochs * self._steps, epochs),
-                    f"a finished trial must have {epochs} epochs of {self._steps} visits, but has "
+                    (trial.visits, len(trial.metrics)) == (most * self._steps, most),
+                    f"a finished trial must have {most} epochs of {self._steps} visits, but has "
                     f"{len(trial.metrics)} and {trial.visits} visits",
                     trial.number,
                 )
@@ -309,6 +370,7 @@ class _Checker:
     def _best_epoch(self, trial: Trial) -> int | None:
         sign = 1.0 if self._spec["mode"] == Mode.MAX else -1.0
         values = [sign * m.get(self._spec["metric"], -sign * math.inf) for m in trial.metrics]
+        values[: trial.inherited] = [-math.inf] * trial.inherited
         return values.index(max(values)) if values and max(values) > -math.inf else None
 
     def _check_strays(self) -> None:

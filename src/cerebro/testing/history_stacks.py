@@ -29,10 +29,20 @@ class Trial:
     is_dropped: bool = False
     is_placed: bool = False
     stack: int | None = None
+    #: Epochs after which it waits for a promotion; None: it does not.
+    target: int | None = None
+    #: It was told to wait.
+    is_held: bool = False
+    #: Of these epochs the first are another's, whose state it began with.
+    inherited: int = 0
 
     @property
     def is_final(self) -> bool:
         return self.status is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.is_held or (self.target is not None and len(self.metrics) >= self.target)
 
 
 @dataclass(slots=True)
@@ -62,12 +72,14 @@ class StackJudge:
         steps: int,
         require: Require,
         best_epoch: Callable[[Trial], int | None],
+        evaluate: Callable[[Trial, Mapping[str, Any]], None],
     ) -> None:
         self.stacks: dict[int, Stack] = {}
         self._trials = trials
         self._steps = steps
         self._require = require
         self._best_epoch = best_epoch
+        self._evaluate = evaluate
 
     def compose(self, record: Mapping[str, Any]) -> None:
         for number in record["trials"]:
@@ -91,6 +103,9 @@ class StackJudge:
         self._require(not stack.is_dissolved, "a stack must be dissolved once, and be gone then")
         if kind == "visit":
             self._visit(stack, record)
+        elif kind == "epoch":
+            for number, metrics in zip(record["trials"], record["metrics"], strict=True):
+                self._evaluate(self._trials[number], {**record, "metrics": metrics})
         elif kind == "taken":
             self._taken(stack, record)
         elif kind == "dissolved":
@@ -102,8 +117,8 @@ class StackJudge:
         return stack
 
     def alive(self, stack: Stack) -> list[Trial]:
-        found = (self._trials[number] for number in stack.trials)
-        return [trial for trial in found if not trial.is_final]
+        found = (self._trials[n] for n in stack.trials if self._trials[n].stack == stack.unit)
+        return [trial for trial in found if not trial.is_final and not trial.is_waiting]
 
     def _visit(self, stack: Stack, record: Mapping[str, Any]) -> None:
         epoch, step = divmod(stack.visits, self._steps)
@@ -114,8 +129,15 @@ class StackJudge:
         alive = self.alive(stack)
         expected = stack.members[-1] if step else tuple(trial.number for trial in alive)
         trials = tuple(record["trials"])
-        self._require(trials == expected, f"a visit must have {expected}, but has {trials}")
-        self._require(bool(alive), "a stack whose trials have ended must have no more visits")
+        # Whoever was told to wait or to end while it was under way is in it.
+        late = {
+            n
+            for n in trials
+            if self._trials[n].is_held or self._trials[n].status is TrialStatus.STOPPED
+        }
+        has_all = set(expected) <= set(trials) and set(trials) - set(expected) <= late
+        self._require(has_all, f"a visit must have {expected}, but has {trials}")
+        self._require(bool(alive or late), "a stack without trials must have no more visits")
         diverged = record.get("diverged", {})
         for trial in alive:
             number = trial.number
@@ -158,12 +180,21 @@ class StackJudge:
     def _taken(self, stack: Stack, record: Mapping[str, Any]) -> None:
         sources = [ref for ref in stack.refs if ref.name == record["name"]]
         self._require(len(sources) == 1, "members are taken out of a checkpoint that is there")
-        if self.alive(stack):
+        if not all(self._trials[n].is_final for n in stack.trials):
             self._require(sources[0] not in stack.refs[-2:], "the last two must stay")
         self._take_out(
             sources[0], [CheckpointRef.from_json(v) for v in record["checkpoints"]], stack
         )
         stack.refs.remove(sources[0])
+
+    def leave(self, trial: Trial, record: Mapping[str, Any]) -> None:
+        """A trial goes on alone."""
+        stack = self.stacks[trial.stack if trial.stack is not None else 0]
+        taken = [CheckpointRef.from_json(value) for value in record["checkpoints"]]
+        for source in stack.refs:
+            self._take_out(source, [ref for ref in taken if ref.name == source.name], stack)
+        trial.stack = None
+        self.retain(stack)
 
     def _dissolved(self, stack: Stack, record: Mapping[str, Any]) -> None:
         taken = [CheckpointRef.from_json(value) for value in record["checkpoints"]]
@@ -172,8 +203,10 @@ class StackJudge:
         visits = stack.refs[-1].visits if stack.refs else 0
         self._require(record["visits"] == visits, f"trials must go on from visit {visits}")
         for trial in (self._trials[number] for number in stack.trials):
+            if trial.stack != stack.unit:
+                continue
             trial.stack = None
-            if trial.is_final:
+            if trial.is_final or trial.is_waiting:
                 continue
             has_state = any(ref.visits == visits for ref in trial.refs)
             self._require(has_state or not visits, "a trial must get its state", trial.number)
@@ -187,21 +220,24 @@ class StackJudge:
         self._require(visits == last, f"there must be a checkpoint of visit {visits}")
         stack.visits, stack.members = visits, stack.members[:visits]
         for trial in (self._trials[number] for number in stack.trials):
-            if trial.visits >= visits:
+            if trial.stack == stack.unit and trial.visits >= visits:
                 self._reset(trial, visits)
 
     def _reset(self, trial: Trial, visits: int) -> None:
         trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits, trial.status = visits, None
+        trial.visits = visits
+        if trial.status is not TrialStatus.STOPPED:
+            trial.status = None
         trial.is_ending = trial.is_dropped = False
 
     def retain(self, stack: Stack) -> None:
         """The last two, as long as it is trained, and what any trial wants."""
         if stack.is_dissolved:
             return
-        keep = set(stack.refs[-2:]) if self.alive(stack) else set()
-        for trial in (self._trials[number] for number in stack.trials):
+        mine = [self._trials[n] for n in stack.trials if self._trials[n].stack == stack.unit]
+        keep = set() if all(trial.is_final for trial in mine) else set(stack.refs[-2:])
+        for trial in mine:
             wanted = self._wanted(trial, stack)
             keep |= wanted
             trial.refs = [ref for ref in trial.refs if ref in wanted]

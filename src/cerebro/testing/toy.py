@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,14 @@ from cerebro.data import BatchBuffers, Shard, batch_order
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
-from cerebro.testing.toy_faults import Fault, FaultPlan, UnpicklableError, strike
+from cerebro.testing.toy_faults import (
+    Fault,
+    FaultPlan,
+    UnpicklableError,
+    run_out_of_memory,
+    strike,
+)
+from cerebro.train.progress import PROGRESS
 from cerebro.train.seeds import derive_seed, seed_host
 from cerebro.train.visit import (
     Allocate,
@@ -60,6 +67,8 @@ class ToyTask(Task):
         log: A file that gets one line "trial epoch step attempt" for each trial of a training
             visit when it starts.
         gain: How many times faster a member of a large stack is said to be than a trial alone.
+        micro_batch: "auto" where a trial that runs out of memory may go on with fewer rows at a
+            time, which changes nothing but that.
 
     >>> ToyTask().framework
     'cerebro.testing.toy:ToyFramework'
@@ -74,11 +83,13 @@ class ToyTask(Task):
         visit_s: float = 0.0,
         log: str | None = None,
         gain: float = 1.0,
+        micro_batch: Literal["auto"] | None = None,
     ) -> None:
         self.classes = classes
         self.visit_s = visit_s
         self.log = log
         self.gain = gain
+        self.micro_batch = micro_batch
 
 
 class ToyModel:
@@ -215,6 +226,9 @@ class ToyFramework:
         tensors = views(memoryview(bytes(state.buffer)))
         return ToyModel(tensors["weight"], tensors["bias"])
 
+    def free(self) -> None:
+        """It keeps nothing."""
+
     def close(self) -> None:
         """It has changed nothing in this process."""
 
@@ -248,6 +262,8 @@ class ToyFramework:
             kept = x * (np.random.random(x.shape) >= noise)
             loss, slope = _loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)
             if plan is not None and plan.batch == number and plan.strikes(call):
+                if plan.kind is Fault.MEMORY:
+                    run_out_of_memory(plan, call, is_auto=self.task.micro_batch == "auto")
                 loss = strike(plan.kind, loss, tensors, is_stacked=call.stack is not None)
             if not math.isfinite(loss):
                 raise Diverged(f"loss is {loss} at step {number} of the visit")
@@ -323,6 +339,7 @@ def _batches(
 ) -> Iterator[tuple[Array, Labels]]:
     buffers = BatchBuffers(shard.schema, size)
     for rows in buffers.fill(shard, order):
+        PROGRESS.tick()
         yield buffers.tensors["x"][:rows].astype(np.float64), buffers.tensors["y"][:rows]
 
 

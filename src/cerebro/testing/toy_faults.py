@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from cerebro.train.visit import VisitCall
+from cerebro.train.visit import OutOfMemory, VisitCall
 from cerebro.types import Params
 
 
@@ -34,6 +34,12 @@ class Fault(enum.StrEnum):
     KILL = "kill"
     #: Never answer.
     HANG = "hang"
+    #: The same, and SIGTERM does not help.
+    STUBBORN = "stubborn"
+    #: Stop as by SIGSTOP.
+    STOP = "stop"
+    #: Run out of memory where more than `rows` rows are trained at a time.
+    MEMORY = "memory"
     NAN_LOSS = "nan_loss"
     #: The same, and all that are trained with it diverge too.
     NAN_STACK = "nan_stack"
@@ -48,7 +54,7 @@ class FaultPlan:
     """A fault and where it strikes; the first `attempts` attempts of that visit alone.
 
     >>> FaultPlan.of({"fail": {"kind": "raise", "epoch": 1, "attempts": 1}})
-    FaultPlan(kind=<Fault.RAISE: 'raise'>, epoch=1, step=0, batch=0, attempts=1)
+    FaultPlan(kind=<Fault.RAISE: 'raise'>, epoch=1, step=0, batch=0, attempts=1, rows=0)
     """
 
     kind: Fault
@@ -56,6 +62,7 @@ class FaultPlan:
     step: int = 0
     batch: int = 0
     attempts: int = 1_000_000
+    rows: int = 0
 
     @classmethod
     def of(cls, params: Params) -> FaultPlan | None:
@@ -86,11 +93,23 @@ def strike(
         ctypes.string_at(0)
     if kind is Fault.KILL:
         os.kill(os.getpid(), signal.SIGKILL)
-    if kind is Fault.HANG:
+    if kind is Fault.STUBBORN:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if kind in (Fault.HANG, Fault.STUBBORN):
         threading.Event().wait()
+    if kind is Fault.STOP:
+        os.kill(os.getpid(), signal.SIGSTOP)
     if kind is Fault.NAN_STATE:
         tensors["weight"][0, 0] = np.inf
     return math.nan if kind in (Fault.NAN_LOSS, Fault.NAN_STACK) else loss
+
+
+def run_out_of_memory(plan: FaultPlan, call: VisitCall, *, is_auto: bool) -> None:
+    """Raise `OutOfMemory` if the call trains on more rows at a time than there is room for."""
+    rows = call.micro_batch or call.batch_size
+    if rows > plan.rows:
+        is_splittable = is_auto and rows > 1 and call.stack is None
+        raise OutOfMemory(f"out of memory with {rows} rows", is_splittable=is_splittable)
 
 
 class UnpicklableError(Exception):

@@ -12,6 +12,7 @@ from cerebro.track.records import (
     Record,
     RunStarted,
     TrialAdded,
+    TrialChanged,
     TrialFinished,
     VisitFinished,
     VisitStarted,
@@ -159,6 +160,8 @@ class Board:
                 self._add(record.trial, record.params)
             case TrialFinished():
                 self._trial_finished(record)
+            case TrialChanged():
+                self._set_status(self._row(record.trial), record.status)
             case WorkerChanged(alive=False):
                 self._vacate(record.worker)
             case RunStarted():

@@ -121,6 +121,14 @@ class TrialFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialChanged:
+    """A trial waits, or goes on."""
+
+    trial: int
+    status: TrialStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerChanged:
     """A worker joined or was lost."""
 
@@ -144,6 +152,7 @@ Record: TypeAlias = (
     | VisitFinished
     | EpochFinished
     | TrialFinished
+    | TrialChanged
     | WorkerChanged
     | RunFinished
 )

@@ -93,6 +93,10 @@ class VisitRunner:
         call = replace(call, params=tuple(ParamDict(params) for params in call.params))
         return self.framework.survey(call, self.dataset.open_shard(Split.TRAIN, 0))
 
+    def free(self) -> None:
+        """Give back memory that is kept for later visits."""
+        self.framework.free()
+
     def close(self) -> None:
         """Give back what it changed in this process."""
         self.framework.close()

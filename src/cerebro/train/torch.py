@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import time
 import warnings
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from cerebro.data import Shard
-from cerebro.errors import TrialError, UsageError
+from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Batch, Task
 from cerebro.train.codec import plain_text
@@ -24,8 +25,10 @@ from cerebro.train.torch_attributes import AttributeWatch
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_buffer import PrivateCopy, copy_state
 from cerebro.train.torch_build import Builder, seed_everything
+from cerebro.train.torch_memory import memory_guard
 from cerebro.train.torch_precision import amp_of, autocast, precision
 from cerebro.train.torch_state import Components
+from cerebro.train.torch_step import TrainStep, micro_batch_of, scalar
 from cerebro.train.visit import (
     Allocate,
     Diverged,
@@ -66,7 +69,9 @@ class TorchFramework:
     def train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
-        with precision(amp_of(self.task, call.params[0])):
+        if call.stack is not None and micro_batch_of(self.task, call) is not None:
+            raise UsageError("trials with micro batches must be trained alone, but got a stack.")
+        with self._visiting(call):
             if call.stack is not None:
                 return self._stacks.train(call, shard, state, allocate)
             return self._train(call, shard, state, allocate)
@@ -122,7 +127,7 @@ class TorchFramework:
         return State(buffer, meta), report
 
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
-        with precision(amp_of(self.task, call.params[0])):
+        with self._visiting(call):
             if call.stack is not None:
                 return self._stacks.evaluate(call, shard, state, self._eval_size(call))
             return self._evaluate(call, shard, state)
@@ -162,9 +167,23 @@ class TorchFramework:
             parts.bind_model(*PrivateCopy().take(state), state.meta)
         return parts.model.eval()
 
+    def free(self) -> None:
+        self._batches.free()
+        self._stacks.free()
+        self._private = PrivateCopy()
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
     def close(self) -> None:
         self._stacks.close()
         torch.set_num_threads(self._threads_before)
+
+    @contextlib.contextmanager
+    def _visiting(self, call: VisitCall) -> Iterator[None]:
+        amp = amp_of(self.task, call.params[0])
+        with precision(amp), memory_guard(self.task, self._device, call):
+            yield
 
     def _build(self, seed: int, trial: int, params: Params, *, is_new: bool) -> Components:
         build = self._builder.model if is_new else self._builder.skeleton
@@ -179,39 +198,20 @@ class TorchFramework:
         self, parts: Components, batches: Iterator[tuple[dict[str, Any], int]], call: VisitCall
     ) -> tuple[list[float], list[int]]:
         task, params = self.task, call.params[0]
-        step = _Step(parts, _clip_of(task, params))
+        step = TrainStep(task, parts, call, self.device)
         each_batch = parts.scheduler if task.scheduler_step == "batch" else None
         augment = task.augment if task.has("augment") else None
         rng = self._generator(call) if augment else None
-        inside = autocast(amp_of(task, params), self.device)
-        on_cpu = self.device == "cpu"
         losses: list[Any] = []
         sizes: list[int] = []
         for batch, rows in batches:
             if augment is not None:
                 batch = augment(batch, rng, params)
-            if inside is None:
-                loss = task.loss(parts.model, batch, params)
-            else:
-                with inside():
-                    loss = task.loss(parts.model, batch, params)
-            if not isinstance(loss, torch.Tensor):
-                raise UsageError(
-                    f"{type(task).__name__}.loss must return a tensor with one number, but "
-                    f"returned a {type(loss).__name__}."
-                )
-            if on_cpu:
-                value = _scalar(loss)
-                if not math.isfinite(value):
-                    raise Diverged(f"loss is {value} at step {len(losses)} of the visit")
-                losses.append(value)
-            else:
-                losses.append(loss.detach())
+            losses.append(step(batch, rows))
             sizes.append(rows)
-            step(loss)
             if each_batch is not None:
                 _step_scheduler(each_batch, losses[-1])
-        if not on_cpu:
+        if self.device != "cpu":
             losses = [float(v) for v in torch.stack(losses).float().cpu().tolist()]
             if not all(map(math.isfinite, losses)):
                 raise Diverged("loss is not finite")
@@ -231,7 +231,7 @@ class TorchFramework:
                 values = {"loss": self.task.loss(model, batch, params)}
                 values.update(self._metrics(model, batch, params))
                 for name, value in values.items():
-                    totals[name] = totals.get(name, 0.0) + _scalar(value, name) * rows
+                    totals[name] = totals.get(name, 0.0) + scalar(value, name) * rows
         for name, total in totals.items():
             if not math.isfinite(total):
                 raise Diverged(f"val_{name} is {total / shard.rows}")
@@ -267,31 +267,6 @@ class TorchFramework:
         generator = torch.Generator(device=self._device)
         seed = derive_seed("augment", call.seed, call.trials[0], call.epoch, call.shard)
         return generator.manual_seed(seed)
-
-
-class _Step:
-    """Backward and update of one batch, with clipping and loss scaling where asked for."""
-
-    def __init__(self, parts: Components, clip: float | None) -> None:
-        self._optimizer = parts.optimizer
-        self._scaler = parts.scaler
-        self._clip = clip
-        self._params = [p for group in parts.optimizer.param_groups for p in group["params"]]
-
-    def __call__(self, loss: torch.Tensor) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
-        if self._scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            self._scaler.scale(loss).backward()
-            self._scaler.unscale_(self._optimizer)
-        if self._clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._params, self._clip)
-        if self._scaler is None:
-            self._optimizer.step()
-        else:
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
 
 
 def _warm_up(device: torch.device) -> None:
@@ -344,15 +319,3 @@ def _step_scheduler(scheduler: Any, loss: Any) -> None:
 
 def _weigh(values: list[float], sizes: list[int]) -> float:
     return math.fsum(value * rows for value, rows in zip(values, sizes, strict=True))
-
-
-def _scalar(value: Any, name: str = "loss") -> float:
-    if not isinstance(value, torch.Tensor):
-        return float(value)
-    if value.numel() != 1:
-        raise TrialError(f"{name} must be one number, but has the shape {list(value.shape)}.")
-    return float(value.item())
-
-
-def _clip_of(task: Task, params: Params) -> Any:
-    return params.get("clip_grad_norm", task.clip_grad_norm)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from cerebro.data import BatchBuffers, Shard, batch_order
+from cerebro.train.progress import PROGRESS
 from cerebro.train.torch_device import DeviceBatches, Rows, as_tensor, recall
 from cerebro.train.visit import VisitCall
 
+_T = TypeVar("_T")
 Buffers = tuple[BatchBuffers, dict[str, torch.Tensor]]
 
 
@@ -36,10 +38,16 @@ class TorchBatches:
         """The batches of an evaluation."""
         return self._batches(shard, batch_size, None)
 
+    def free(self) -> None:
+        """Give back the memory of batches and shards."""
+        self._buffers.clear()
+        if self.on_device is not None:
+            self.on_device.free()
+
     def _batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
         if self.on_device is not None:
-            return self.on_device.batches(shard, size, order)
-        return self._fill(shard, size, order)
+            return counted(self.on_device.batches(shard, size, order))
+        return counted(self._fill(shard, size, order))
 
     def _fill(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
         buffers, views = recall(self._buffers, size, lambda: _make_buffers(shard, size))
@@ -53,6 +61,13 @@ class TorchBatches:
             for name in others:
                 batch[name] = as_tensor(buffers.values(name))
             yield batch, rows
+
+
+def counted(batches: Iterator[_T]) -> Iterator[_T]:
+    """The batches, each told as progress before it is trained on."""
+    for batch in batches:
+        PROGRESS.tick()
+        yield batch
 
 
 def _make_buffers(shard: Shard, size: int) -> Buffers:

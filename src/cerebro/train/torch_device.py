@@ -75,6 +75,11 @@ class DeviceBatches:
             return self._move(shard, size, order)
         return self._gather(shard, columns, size, order)
 
+    def free(self) -> None:
+        """Give back the memory of shards and batches."""
+        self.resident.clear()
+        self._stages.clear()
+
     def _gather(
         self, shard: Shard, columns: dict[str, Tensor], size: int, order: Any
     ) -> Iterator[Rows]:
@@ -177,6 +182,11 @@ class ResidentShards:
         self._device = device
         self._limit = _half_of(device) if limit_bytes is None else limit_bytes
         self._kept: OrderedDict[tuple[Split, int, int], dict[str, Tensor]] = OrderedDict()
+        self.bytes = 0
+
+    def clear(self) -> None:
+        """Let all of them go."""
+        self._kept.clear()
         self.bytes = 0
 
     def columns(self, shard: Shard) -> dict[str, Tensor] | None:

@@ -46,6 +46,8 @@ class VisitCall:
     stack: Stacking | None = None
     #: Every trial sees the rows of a shard in the same order.
     same_order: bool = False
+    #: Rows that a training step takes at a time; None leaves it to the task.
+    micro_batch: int | None = None
 
     @property
     def is_training(self) -> bool:
@@ -55,6 +57,11 @@ class VisitCall:
     def visits(self) -> int:
         """Training visits of the unit that are done once this one is."""
         return self.epoch * self.steps + self.step + 1
+
+    @property
+    def smaller_micro_batch(self) -> int:
+        """Half of the rows that a training step takes at a time now, rounded up."""
+        return -(-(self.micro_batch or self.batch_size) // 2)
 
 
 #: Row-weighted sums: name -> (sum over rows, rows). Adding them over shards keeps means exact.
@@ -153,6 +160,19 @@ class Diverged(Exception):
     """The loss, a metric or the state is not finite any more."""
 
 
+class OutOfMemory(Exception):
+    """There is not enough memory, on the device or on the host.
+
+    Args:
+        message: With what was used, and what would help.
+        is_splittable: The visit may be tried with a smaller micro batch.
+    """
+
+    def __init__(self, message: str, *, is_splittable: bool = False) -> None:
+        super().__init__(message)
+        self.is_splittable = is_splittable
+
+
 class Framework(Protocol):
     """Trains and evaluates; knows nothing of workers, stores or plans.
 
@@ -163,6 +183,9 @@ class Framework(Protocol):
     of a stack are not, their reports say so, and their part of the state is finite all the same.
 
     A stack's incoming state may have more members than the call has trials: those are left behind.
+
+    Before each batch they call `PROGRESS.tick()` of `cerebro.train.progress`: a visit without one
+    for ten minutes is taken for hung. They raise `OutOfMemory` where memory is not enough.
     """
 
     #: The kind of device used, e.g. "cpu" or "cuda".
@@ -184,6 +207,10 @@ class Framework(Protocol):
 
     def load(self, params: Params, state: State) -> object:
         """A model ready for use, with the state's weights."""
+        ...
+
+    def free(self) -> None:
+        """Give back memory that is kept for later visits."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from cerebro.errors import (
     UnknownParamError,
     UsageError,
 )
-from cerebro.train.visit import Diverged
+from cerebro.train.visit import Diverged, OutOfMemory
 
 
 def caught(error: BaseException) -> Failure:
@@ -27,7 +28,8 @@ def caught(error: BaseException) -> Failure:
     ("error", "kind"),
     [
         (ValueError("x"), FailureKind.ERROR),
-        (MemoryError(), FailureKind.ERROR),
+        (MemoryError(), FailureKind.MEMORY),
+        (OutOfMemory("x"), FailureKind.MEMORY),
         (SystemExit(3), FailureKind.ERROR),
         (TrialError("x"), FailureKind.ERROR),
         (Diverged("x"), FailureKind.DIVERGED),
@@ -48,6 +50,28 @@ def test_the_message_of_a_foreign_error_starts_with_its_class():
 
 def test_the_message_of_our_own_error_is_a_sentence():
     assert caught(UsageError("`lr > 0` must hold.")).message == "`lr > 0` must hold."
+
+
+def test_a_lack_of_memory_names_what_was_used_and_what_there_is():
+    message = caught(MemoryError("cannot allocate 8 GiB")).message
+    assert re.search(r"at most \d+\.\d GiB of the host's \d+\.\d GiB", message)
+    assert "MemoryError: cannot allocate 8 GiB" in message
+    assert "batch_size" in message
+
+
+def test_a_lack_of_memory_is_known_by_where_memory_was_asked_for():
+    def fail(error):
+        try:
+            raise error
+        except BaseException as cause:
+            raise OutOfMemory("out of memory", is_splittable=True) from cause
+
+    with pytest.raises(OutOfMemory) as info:
+        fail(KeyError("x"))
+    failure = describe_failure(info.value)
+    assert failure.error == "KeyError"
+    assert failure.signature.startswith("KeyError@")
+    assert failure.is_splittable
 
 
 def test_the_traceback_shows_the_line_and_its_causes():

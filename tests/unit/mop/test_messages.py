@@ -29,6 +29,7 @@ from cerebro.mop.visit import Phase, Unit, Visit
 MESSAGES: list[Message] = [
     WorkerJoined(1, frozenset({3, 1})),
     WorkerLost(1),
+    WorkerLost(1, Cause.MEMORY),
     UnitAdded(Unit(7, (7, 8), 2, 3, weight=2.5), epoch=1, step=4),
     VisitDone(7, 1, 2, Phase.EVAL, 0, 3, 0.25),
     VisitFailed(7, 1, 2, Phase.TRAIN, 1, 3, Cause.DIVERGED, "loss is nan"),
@@ -38,7 +39,7 @@ MESSAGES: list[Message] = [
     Start(Visit(7, 1, 2, Phase.TRAIN, 5, 1), (7, 8), (3,)),
     EpochEnded(7, 1),
     UnitFinished(7),
-    UnitFailed(7, "diverged", True),
+    UnitFailed(7, "diverged", Cause.DIVERGED),
     Finished(),
     Stalled(),
 ]
@@ -52,7 +53,7 @@ def test_a_message_survives_json(message: Message) -> None:
 
 
 def test_a_message_that_survives_json_has_enums_again() -> None:
-    back = from_dict(json.loads(json.dumps(to_dict(MESSAGES[4]))))
+    back = from_dict(json.loads(json.dumps(to_dict(MESSAGES[5]))))
     assert isinstance(back, VisitFailed)
     assert (back.phase, back.cause) == (Phase.TRAIN, Cause.DIVERGED)
     assert isinstance(back.cause, Cause)

@@ -273,7 +273,7 @@ def test_the_same_error_twice_fails_the_unit() -> None:
     where = "(epoch 0, train step 0, shard 0)"
     reason = f"2 attempts failed; the last: KeyError: 'x' {where}"
     assert plan.handle(failed(0, 0, 0, "KeyError: 'x'", attempt=1)) == [
-        UnitFailed(0, reason, diverged=False),
+        UnitFailed(0, reason, Cause.ERROR),
         Finished(),
     ]
 
@@ -288,7 +288,7 @@ def test_divergence_fails_the_unit_at_once_and_no_other() -> None:
     plan = planner(*joined(0), unit(0), unit(1))
     failure, start = plan.handle(failed(0, 0, 0, "loss is nan", cause=Cause.DIVERGED))
     assert failure == UnitFailed(
-        0, "diverged: loss is nan (epoch 0, train step 0, shard 0)", diverged=True
+        0, "diverged: loss is nan (epoch 0, train step 0, shard 0)", Cause.DIVERGED
     )
     assert short([start]) == [At(1, 0, 0, 0)]
 

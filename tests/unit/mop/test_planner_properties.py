@@ -105,12 +105,15 @@ class PlanMachine(RuleBasedStateMachine):
     def join(self, worker: int, holds: frozenset[int]) -> None:
         self.send(WorkerJoined(worker, holds))
 
-    @rule(worker=st.integers(0, WORKERS - 1))
-    def lose(self, worker: int) -> None:
+    @rule(
+        worker=st.integers(0, WORKERS - 1),
+        cause=st.sampled_from([Cause.LOST, Cause.LOST, Cause.MEMORY]),
+    )
+    def lose(self, worker: int, cause: Cause) -> None:
         visit = self.running.pop(worker, None)
         if visit is not None:
             self.answered.append((visit, worker))
-        self.send(WorkerLost(worker))
+        self.send(WorkerLost(worker, cause))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), seconds=st.floats(0.0, 100.0))
@@ -120,7 +123,7 @@ class PlanMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(
         data=st.data(),
-        cause=st.sampled_from([Cause.ERROR, Cause.ERROR, Cause.LOST, Cause.DIVERGED]),
+        cause=st.sampled_from([Cause.ERROR, Cause.ERROR, *Cause]),
         signature=st.sampled_from("abc"),
     )
     def fail_visit(self, data: st.DataObject, cause: Cause, signature: str) -> None:

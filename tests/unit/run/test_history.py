@@ -52,7 +52,7 @@ def epochs_of(values: list[float], trial: int = 0) -> list[dict[str, Any]]:
 
 
 def replay(records: list[dict[str, Any]], mode: Mode = Mode.MIN, metric: str = "val_loss"):
-    return RunHistory.replay(records, steps=STEPS, metric=metric, mode=mode)
+    return RunHistory.replay(records, steps=STEPS, epochs=100, metric=metric, mode=mode)
 
 
 def kept(history: RunHistory, trial: int = 0) -> list[int]:
@@ -169,7 +169,7 @@ def test_visits_without_a_checkpoint_leave_none():
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=1, max_size=5), st.sampled_from(Mode))
 def test_what_is_kept_are_the_last_two_and_the_best_at_every_moment(values, mode):
-    history = RunHistory(STEPS, "val_loss", mode)
+    history = RunHistory(STEPS, 100, "val_loss", mode)
     gone: list[int] = []
     for record in epochs_of(values):
         gone += [ref.visits for ref in history.apply(record)]

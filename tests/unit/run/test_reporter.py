@@ -94,12 +94,12 @@ def test_idling_for_a_checkpoint_is_told_apart_from_waiting(reporter, told):
 
 @pytest.mark.parametrize("kind", ["visit", "dropped", "driver"])
 def test_what_people_need_not_see_is_not_told(reporter, told, kind):
-    reporter.durable({"type": kind, "trial": 0}, RunHistory(2, "val_loss", Mode.MIN))
+    reporter.durable({"type": kind, "trial": 0}, RunHistory(2, 100, "val_loss", Mode.MIN))
     assert told == []
 
 
 def test_an_epoch_and_an_end_are_told_once_they_are_durable(reporter, told):
-    history = RunHistory(2, "val_loss", Mode.MIN)
+    history = RunHistory(2, 100, "val_loss", Mode.MIN)
     history.apply({"type": "trial", "trial": 3, "params": {}, "start": 0})
     metrics = {"val_loss": 0.5}
     epoch = {"type": "epoch", "trial": 3, "epoch": 0, "metrics": metrics, "seconds": 1.5}

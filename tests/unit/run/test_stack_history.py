@@ -48,7 +48,7 @@ def own(trial: int, visits: int) -> dict[str, Any]:
 
 
 def replay(*records) -> RunHistory:
-    return RunHistory.replay(records, steps=STEPS, metric="val_loss", mode=Mode.MIN)
+    return RunHistory.replay(records, steps=STEPS, epochs=100, metric="val_loss", mode=Mode.MIN)
 
 
 def epoch(number: int, values: dict[int, float]) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def test_applying_record_by_record_is_the_same_as_replaying():
         end_record("finished", 0),
         {"type": "dropped", "trial": 1},
     ]
-    history = RunHistory(STEPS, "val_loss", Mode.MIN)
+    history = RunHistory(STEPS, 100, "val_loss", Mode.MIN)
     for count, record in enumerate(records, start=1):
         history.apply(record)
         assert history == replay(*records[:count])

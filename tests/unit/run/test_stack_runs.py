@@ -144,7 +144,7 @@ def test_it_is_left_behind_when_the_next_epoch_begins(data, root):
     fit_toy(root, toy_spec(data, sick("nan_loss", epoch=1), epochs=3, stack=4))
     trials = [visit["trials"] for visit in records_of(root, "visit")]
     assert trials == [[0, 1, 2]] * 4 + [[0, 2]] * 2
-    assert len(records_of(root, "epoch", 1)) == 1
+    assert [record["trials"] for record in records_of(root, "epoch")] == [[0, 1, 2], [0, 2], [0, 2]]
     assert Result.open(root).load(1).weight.shape == (4, 3)
 
 
@@ -210,7 +210,7 @@ def test_of_a_stack_with_many_best_epochs_the_old_ones_are_taken_out(one_shard, 
 def test_a_run_stopped_in_between_takes_out_the_same(one_shard, folder):
     spec = restless(one_shard)
     fit_toy(folder / "whole", spec)
-    for count in (40, 100, 200):
+    for count in (2, 5, 10):
         root = folder / str(count)
         fit_until(root, spec, count, "epoch", trial=None)
         fit_toy(root, spec)

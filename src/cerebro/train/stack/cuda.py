@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cerebro.data import Shard
+from cerebro.train.progress import PROGRESS
 from cerebro.train.stack.batches import HostBatches
 from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.download import Downloads
@@ -30,6 +31,7 @@ from cerebro.train.stack.state import (
     make_buffer,
     sound,
 )
+from cerebro.train.torch_batches import counted
 from cerebro.train.torch_build import seed_everything
 from cerebro.train.torch_device import DeviceBatches, recall
 from cerebro.train.visit import Allocate, VisitCall
@@ -70,6 +72,13 @@ class CudaLoop:
         """End its threads."""
         self._orders.close()
         self._downloads.close()
+
+    def free(self) -> None:
+        """Give back all that is kept on the device."""
+        self._machines.clear()
+        self._host.clear()
+        self._live.clear()
+        self._resident.clear()
 
     def train(self, visit: Visit, allocate: Allocate) -> Outcome:
         """One training visit."""
@@ -117,6 +126,7 @@ class CudaLoop:
                 self._move(shard, some, width, batch, replay)
             else:
                 for _ in range(number):
+                    PROGRESS.tick()
                     replay()
         self._orders.foretell(call, shard)
         losses = machine.losses[:steps, :count].cpu()
@@ -153,7 +163,7 @@ class CudaLoop:
         """The shard does not fit on the device: batches are gathered on the host."""
         key = size, len(orders)
         host = recall(self._host, key, lambda: HostBatches(shard, size, len(orders)))
-        for found, _ in host.fill(shard, orders):
+        for found, _ in counted(host.fill(shard, orders)):
             for name, tensor in found.items():
                 target = batch[name]
                 # Of a batch for all members there is one.
@@ -180,6 +190,7 @@ class CudaLoop:
         machine.load(self._live.take(call, start) or start.tensors())
         machine.begin_evaluation(eval_seeds(call))
         for at in range(0, shard.rows, size):
+            PROGRESS.tick()
             batch, replay = ready(machine, min(size, shard.rows - at))
             for name, column in columns.items():
                 batch[name].copy_(column[at : at + size])

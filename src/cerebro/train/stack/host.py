@@ -17,7 +17,7 @@ from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.program import Program, Slots
 from cerebro.train.stack.state import Outcome, Start, Visit, eval_seeds, sound
-from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.torch_batches import TorchBatches, counted
 from cerebro.train.torch_device import recall
 from cerebro.train.visit import Allocate, VisitCall
 
@@ -37,6 +37,11 @@ class HostLoop:
 
     def forget(self, unit: int) -> None:
         """Nothing is kept."""
+
+    def free(self) -> None:
+        """Give back the memory of batches."""
+        self._batches.clear()
+        self._plain.free()
 
     def train(self, visit: Visit, allocate: Allocate) -> Outcome:
         """One training visit."""
@@ -75,7 +80,7 @@ class HostLoop:
         size, count = call.batch_size, len(members)
         key = size, count
         batches = recall(self._batches, key, lambda: HostBatches(shard, size, count))
-        return batches.fill(shard, orders_of(shard, call))
+        return counted(batches.fill(shard, orders_of(shard, call)))
 
     def _program(
         self,

@@ -34,6 +34,11 @@ class LiveStates:
         if old is not None:
             self._bytes -= _size(old[2])
 
+    def clear(self) -> None:
+        """Let all of them go."""
+        self._kept.clear()
+        self._bytes = 0
+
     def keep(self, call: VisitCall, steps: int, tensors: Tensors) -> None:
         """The state after a visit."""
         old = self._kept.pop(call.unit, None)

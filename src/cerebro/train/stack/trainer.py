@@ -71,6 +71,11 @@ class StackTrainer:
         if device.type == "cuda":
             self._loop = CudaLoop(self._tracer, device, batches or DeviceBatches(device))
 
+    def free(self) -> None:
+        """Give back memory that is kept for later visits."""
+        self._kept.clear()
+        self._loop.free()
+
     def close(self) -> None:
         """End what runs beside it."""
         self._loop.close()

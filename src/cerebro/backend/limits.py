@@ -1,0 +1,51 @@
+"""How long a worker may be silent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from cerebro.errors import UsageError
+
+_VARIABLES = {
+    "heartbeat_s": "CEREBRO_HEARTBEAT_S",
+    "stall_s": "CEREBRO_STALL_S",
+    "start_s": "CEREBRO_START_S",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds after which a worker is taken for hung.
+
+    >>> Limits().stall_s
+    600.0
+    """
+
+    #: Without a sign of life from its process.
+    heartbeat_s: float = 60.0
+    #: Without a batch, or twenty times as long as a batch takes if that is more.
+    stall_s: float = 600.0
+    #: Until it is ready for its first visit.
+    start_s: float = 300.0
+    #: From SIGTERM to SIGKILL.
+    stop_s: float = 10.0
+
+    @classmethod
+    def from_environment(cls) -> Limits:
+        """The defaults, but for those that environment variables set."""
+        given = {
+            field: _seconds(name) for field, name in _VARIABLES.items() if os.environ.get(name)
+        }
+        return cls(**given)
+
+
+def _seconds(name: str) -> float:
+    text = os.environ[name]
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise UsageError(f"{name} must be a number of seconds above 0, but is {text!r}.")
+    return value

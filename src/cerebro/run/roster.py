@@ -1,0 +1,189 @@
+"""The units that are worked on: who enters the plan, who leaves it, and when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from cerebro import mop
+from cerebro.run.committer import Commit
+from cerebro.run.dispatch import Dispatcher
+from cerebro.run.entry import Entry, entry, is_under_way, trial_entry
+from cerebro.run.ledger import Ledger
+from cerebro.run.recovery import OpenRun
+from cerebro.run.spec import RunSpec
+from cerebro.run.states import States
+from cerebro.run.unit import LiveUnit, Record
+from cerebro.train.visit import VisitCall
+from cerebro.types import TrialStatus, unit_id
+
+logger = logging.getLogger("cerebro.run")
+
+
+class Roster:
+    """Every unit there was, by number; those that are through have no trial alive.
+
+    Args:
+        act: Carries out what the plan says.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        run: OpenRun,
+        planner: mop.Planner,
+        states: States,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        act: Callable[[list[mop.Instruction]], None],
+    ) -> None:
+        self._spec = spec
+        self._run = run
+        self._planner = planner
+        self._states = states
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._act = act
+        self._units: dict[int, LiveUnit] = {}
+
+    def __getitem__(self, unit: int) -> LiveUnit:
+        return self._units[unit]
+
+    def __iter__(self) -> Iterator[LiveUnit]:
+        return iter(list(self._units.values()))
+
+    def enter(self, entered: Entry) -> None:
+        """A unit begins, or goes on."""
+        live = self._units[entered.live.id] = entered.live
+        if entered.checkpoint is not None:
+            self._states.restore(live.id, entered.checkpoint)
+        self._ledger.enter(live)
+        self._act(self._planner.handle(entered.added))
+        if entered.is_finished:
+            self.finish(live)
+
+    def follow(self, number: int) -> None:
+        """A trial may be trained, as the history says: it enters, now or once it has left."""
+        trial = self._run.history.trials[number]
+        live = self._units.get(number if trial.stack is None else trial.stack)
+        if live is not None and (live.is_leaving or number in live.alive):
+            self.settle(live)
+        elif is_under_way(trial):
+            self.enter(entry(trial, self._run.history, self._spec))
+
+    def withdraw(self, number: int) -> None:
+        """A trial has ended by a decision: what is under way of it is of no use."""
+        live = self._find(number)
+        if live is None:
+            return
+        live.alive.pop(number)
+        if live.alive:
+            self._act(self._planner.handle(mop.UnitReduced(live.id, tuple(live.alive))))
+            return
+        self._act(self._planner.handle(mop.UnitStopped(live.id)))
+        ended = live.drop_waiting()
+        if ended:
+            self._ledger.put(Commit(ended), live)
+        self._states.forget(live.id)
+
+    def hold(self, number: int) -> None:
+        """A trial waits from its next visit on; in a stack, at once: the others go on."""
+        live = self._find(number)
+        if live is not None and live.is_stack:
+            self.withdraw(number)
+        elif live is not None:
+            live.is_leaving = True
+            self._act(self._planner.handle(mop.UnitPaused(live.id)))
+            self.settle(live)
+
+    def reduce(
+        self, live: LiveUnit, status: TrialStatus, reasons: Mapping[int, str | None]
+    ) -> list[Record]:
+        """These trials leave, at once as far as results go; their journal records."""
+        ended = live.leave(status, reasons)
+        self._planner.handle(mop.UnitReduced(live.id, tuple(live.alive)))
+        return ended
+
+    def finish(self, live: LiveUnit) -> None:
+        """All that was planned of a unit is done: trials that are through end, others wait."""
+        history, epochs = self._run.history, self._spec.epochs
+        done = self._planner.progress(live.id)[0]
+        limits = {number: history.trials[number].target or epochs for number in live.alive}
+        if all(limit <= done and limit >= epochs for limit in limits.values()):
+            self.end(live, TrialStatus.FINISHED, None)
+            return
+        through = dict.fromkeys(n for n, limit in limits.items() if epochs <= limit <= done)
+        if through:
+            self._ledger.put(Commit(live.leave(TrialStatus.FINISHED, through)), live)
+        live.is_leaving = True
+        self.settle(live)
+
+    def end(self, live: LiveUnit, status: TrialStatus, reason: str | None) -> None:
+        """All that is left of a unit ends."""
+        self._states.forget(live.id)
+        self._ledger.put(Commit([*live.drop_waiting(), *live.end(status, reason)]), live)
+
+    def give_up(self, live: LiveUnit, failed: mop.UnitFailed) -> None:
+        """A visit of a unit cannot be done."""
+        if failed.cause is mop.Cause.DIVERGED:
+            self.end(live, TrialStatus.DIVERGED, failed.reason)
+        elif live.is_stack:
+            # One bad member must not take the others down.
+            live.given_up = failed.reason
+            self.settle(live)
+        elif failed.cause is mop.Cause.MEMORY:
+            self.end(live, TrialStatus.OUT_OF_MEMORY, failed.reason)
+        else:
+            self.end(live, TrialStatus.FAILED, failed.reason)
+
+    def split(self, live: LiveUnit, call: VisitCall) -> None:
+        """From now on a trial's batches are trained in smaller parts, for the same steps."""
+        before, rows = call.micro_batch or call.batch_size, call.smaller_micro_batch
+        live.micro_batch = rows
+        logger.warning(
+            "%s: out of memory with %d rows at a time: goes on with %d (micro_batch)",
+            *(unit_id(live.id), before, rows),
+        )
+        record: Record = {"type": "micro_batch", "trial": live.id, "rows": rows}
+        self._ledger.put(Commit([record]), live)
+
+    def settle(self, live: LiveUnit) -> None:
+        """Once nothing of a unit is under way: it leaves, or is dissolved, if it was to be."""
+        if live.commits or live.held is not None or self._dispatcher.is_busy(live.id):
+            return
+        if live.given_up is not None:
+            self._dissolve(live)
+        elif live.is_leaving:
+            live.is_leaving = False
+            live.alive = {}
+            self._act(self._planner.handle(mop.UnitStopped(live.id)))
+            for trial in (self._run.history.trials[number] for number in live.params):
+                # Meanwhile it may have been decided that some go on.
+                unit = trial.number if trial.stack is None else trial.stack
+                if unit == live.id and is_under_way(trial):
+                    self.enter(entry(trial, self._run.history, self._spec))
+                    return
+
+    def _find(self, number: int) -> LiveUnit | None:
+        """The unit in which a trial is alive."""
+        stack = self._run.history.trials[number].stack
+        for unit in (number, stack):
+            live = None if unit is None else self._units.get(unit)
+            if live is not None and number in live.alive:
+                return live
+        return None
+
+    def _dissolve(self, live: LiveUnit) -> None:
+        """Let the trials of a stack that was given up go on alone."""
+        stack = self._run.history.stacks[live.id]
+        if not stack.is_dissolved:
+            why = live.failure.message if live.failure else live.given_up
+            alone = f"{len(live.alive)} trials go on alone"
+            logger.warning("stack %s is dissolved, %s: %s", unit_id(live.id), alone, why)
+            self._ledger.dissolve(live)
+            return
+        live.given_up, live.alive = None, {}
+        self._states.forget(live.id)
+        for trial in (self._run.history.trials[number] for number in stack.trials):
+            if trial.stack is None and is_under_way(trial) and trial.number not in self._units:
+                self.enter(trial_entry(trial, self._spec))

@@ -1,0 +1,177 @@
+"""What people ask of a run while it is going on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+from cerebro.errors import UsageError
+from cerebro.run.committer import Commit
+from cerebro.run.history import RunHistory
+from cerebro.run.orders import Orders, decision, halt_record
+from cerebro.run.past import TrialHistory
+from cerebro.run.unit import Record
+from cerebro.storage import Store, inbox
+from cerebro.storage.inbox import Command, Refusal, Verb
+from cerebro.types import Json, TrialStatus, trial_id
+
+#: What the journal keeps of a command beside its id.
+_KEPT = ("command", "trial", "params", "epochs", "is_warm", "by")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Posted to the driver: somebody has sent a command."""
+
+
+class Inbox:
+    """Reads commands, and makes commits of them: first that it came, then what it leads to."""
+
+    def __init__(self, store: Store, history: RunHistory, orders: Orders) -> None:
+        self._store = store
+        self._history = history
+        self._orders = orders
+        #: Files of commands that are being journaled, by id.
+        self._files: dict[str, str] = {}
+        self._verbs: dict[Verb, Callable[[Command], list[Commit]]] = {
+            Verb.STOP: self._stop,
+            Verb.PAUSE: self._pause,
+            Verb.UNPAUSE: self._unpause,
+            Verb.CLONE: self._clone,
+            Verb.EXTEND: self._extend,
+            Verb.ADD: self._add,
+        }
+
+    def take(self) -> list[Commit]:
+        """The commits for all that has come since."""
+        commits: list[Commit] = []
+        for name, found in inbox.pending(self._store):
+            if found.id in self._history.commands:
+                inbox.remove(self._store, name)
+            elif found.id not in self._files:
+                self._files[found.id] = name
+                commits += self._carry_out(found)
+        return commits
+
+    def settled(self, record: Record) -> None:
+        """A record is durable: its command need not be kept."""
+        if record["type"] == "command":
+            name = self._files.pop(str(record["id"]), None)
+            if name is not None:
+                inbox.remove(self._store, name)
+
+    def _carry_out(self, found: Command | Refusal) -> list[Commit]:
+        if isinstance(found, Refusal):
+            return [Commit([_refused_file(found)])]
+        try:
+            # As one commit where that can be: what a command leads to stands behind it.
+            commits = self._verbs[found.command](found)
+        except UsageError as error:
+            return [Commit([_record(found, str(error))])]
+        return [Commit([_record(found, None)]), *commits]
+
+    def _stop(self, command: Command) -> list[Commit]:
+        if command.trial is None:
+            return [Commit([halt_record("stopped by a command", command.by)])]
+        trial = self._find(command, "stopped", is_final=False)
+        reason = "stopped by a command"
+        return [Commit([decision("stop", [trial.number], command.by, reason)])]
+
+    def _pause(self, command: Command) -> list[Commit]:
+        trial = self._find(command, "paused", is_final=False)
+        if trial.is_held:
+            raise UsageError(f"{trial_id(trial.number)} is paused already.")
+        return [Commit([decision("pause", [trial.number], command.by, "paused by a command")])]
+
+    def _unpause(self, command: Command) -> list[Commit]:
+        trial = self._find(command, "unpaused", is_final=False)
+        if trial.status is not TrialStatus.PAUSED:
+            raise UsageError(
+                f"only a trial that is paused can be unpaused, but {trial_id(trial.number)} is "
+                f"{trial.status}."
+            )
+        return self._orders.unpause(trial.number, command.by)
+
+    def _clone(self, command: Command) -> list[Commit]:
+        trial = self._find(command, "cloned")
+        params = {**trial.params, **command.params}
+        if not command.is_warm:
+            return [_named(self._orders.add(params, command.by), command)]
+        if trial.status.is_failure and not self._history.kept(trial):
+            raise UsageError(
+                f"{trial_id(trial.number)} has no state to begin with: clone it cold (--cold)."
+            )
+        return [_named(self._orders.clone(trial.number, params, command.by), command)]
+
+    def _extend(self, command: Command) -> list[Commit]:
+        epochs = cast(int, command.epochs)
+        if command.trial is None:
+            found = [t for t in self._history.trials.values() if _can_go_on(t, epochs)]
+            if not found:
+                raise UsageError(f"no finished trial has fewer than {epochs} epochs behind it.")
+        else:
+            trial = self._find(command, "extended")
+            if trial.status.is_failure or trial.is_dropped:
+                why = "its checkpoints were dropped" if trial.is_dropped else str(trial.status)
+                raise UsageError(f"{trial_id(trial.number)} cannot be trained on: {why}.")
+            if len(trial.epochs) >= epochs:
+                raise UsageError(
+                    f"{trial_id(trial.number)} must have fewer than {epochs} epochs behind it, but "
+                    f"has {len(trial.epochs)}."
+                )
+            found = [trial]
+        return self._orders.promote({epochs: [trial.number for trial in found]}, command.by)
+
+    def _add(self, command: Command) -> list[Commit]:
+        known = [set(trial.params) for trial in self._history.trials.values()]
+        if known and set(command.params) not in known:
+            names = ", ".join(sorted(set.union(*known)))
+            raise UsageError(
+                f"a trial must have the params of the others ({names}), but got "
+                f"{', '.join(sorted(command.params)) or 'none'}."
+            )
+        return [_named(self._orders.add(command.params, command.by), command)]
+
+    def _find(self, command: Command, verb: str, *, is_final: bool | None = None) -> TrialHistory:
+        trial = self._history.trials.get(cast(int, command.trial))
+        if trial is None:
+            raise UsageError(f"there is no trial {command.trial}.")
+        if is_final is False and trial.status.is_final:
+            raise UsageError(
+                f"{trial_id(trial.number)} cannot be {verb}: it is {trial.status} already."
+            )
+        return trial
+
+
+def _can_go_on(trial: TrialHistory, epochs: int) -> bool:
+    is_through = trial.status is TrialStatus.FINISHED and not trial.is_dropped
+    return is_through and len(trial.epochs) < epochs
+
+
+def _named(commit: Commit, command: Command) -> Commit:
+    """Who sent the command finds its trial by this."""
+    records: list[Record] = [{**record, "command": command.id} for record in commit.records]
+    return replace(commit, records=records)
+
+
+def _record(command: Command, refused: str | None) -> Record:
+    body = command.to_json()
+    kept: dict[str, Json] = {
+        key: body[key] for key in ("command", "trial", "params", "epochs", "is_warm", "by")
+    }
+    return {"type": "command", "id": command.id, **kept, "refused": refused}
+
+
+def _refused_file(found: Refusal) -> Record:
+    return {
+        "type": "command",
+        "id": found.id,
+        "command": None,
+        "trial": None,
+        "params": {},
+        "epochs": None,
+        "is_warm": True,
+        "by": "unknown",
+        "refused": found.reason,
+    }

@@ -1,0 +1,36 @@
+"""Checks of a search's arguments, as they come from code and from files."""
+
+from __future__ import annotations
+
+import math
+
+from cerebro.errors import UsageError
+from cerebro.search.wording import show
+
+
+def check_whole(name: str, value: object, least: int) -> int:
+    """Give the number back if it is a whole one and large enough; else UsageError.
+
+    >>> check_whole("eta", 3, 2)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"`{name}` must be a whole number, but got {name}={show(value)}.")
+    if value < least:
+        raise UsageError(f"`{name} >= {least}` must hold, but got {name}={value}.")
+    return value
+
+
+def check_real(name: str, value: object, least: float = -math.inf, most: float = math.inf) -> float:
+    """Give the number back if it is finite and between the bounds; else UsageError.
+
+    >>> check_real("quantile", 0.25, 0, 0.5)
+    0.25
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"`{name}` must be a finite number, but got {name}={show(value)}.")
+    if not least <= value <= most:
+        parts = [f"{least:g} <= " if least > -math.inf else "", name]
+        parts.append(f" <= {most:g}" if most < math.inf else "")
+        raise UsageError(f"`{''.join(parts)}` must hold, but got {name}={value}.")
+    return float(value)
