@@ -33,6 +33,7 @@ LAYERS = (
 THIRD_PARTY = {
     "cloudpickle": {"backend"},
     "numpy": {"backend", "data", "run", "search", "storage", "testing", "track", "train"},
+    "optuna": {"search.optuna"},
     "psutil": {"backend", "cli", "steering", "train.stack.survey"},
     "pyarrow": {"data"},
     "pydantic": {"config"},
@@ -48,7 +49,7 @@ DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "pyyaml"}
 
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
 LAZY_MODULES = {
-    *("__init__", "cli", "config.resolve", "data.tables"),
+    *("__init__", "cli", "config.resolve", "data.tables", "search.sampler"),
     *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }
 
@@ -209,8 +210,9 @@ def test_third_party_packages_are_imported_only_where_the_table_says():
 
 def test_declared_dependencies_are_those_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]["torch"]
-    declared = {need.split(">")[0].lower() for need in project["dependencies"] + extras}
+    extras = project["optional-dependencies"]
+    needs = project["dependencies"] + extras["torch"] + extras["optuna"]
+    declared = {need.split(">")[0].lower() for need in needs}
     imported = {found.target.split(".")[0] for found in IMPORTS} & THIRD_PARTY.keys()
     assert {DISTRIBUTIONS.get(name, name).lower() for name in imported} == declared
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Mapping
-from typing import SupportsIndex, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import SupportsIndex, TypeVar, cast
 
 from cerebro.config.machine import default_workers
 from cerebro.config.resolve import backend_reference, check_run_name, load_reference
-from cerebro.data import Dataset, open_dataset
+from cerebro.data import open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
-from cerebro.run.spec import Checkpointing, RunSpec
-from cerebro.run.stacks import Setting, check_setting
-from cerebro.search import Space, make_sampler, parse_space
+from cerebro.run.request import Request, resolve
+from cerebro.run.spec import Checkpointing
+from cerebro.run.stacks import check_setting
+from cerebro.search.decision import Outcome
+from cerebro.search.space import Space, parse_space
 from cerebro.search.wording import show
 from cerebro.storage import layout, open_store
 from cerebro.task import Task
@@ -24,7 +26,7 @@ from cerebro.track.console import console_tracker
 from cerebro.track.files import FileTracker
 from cerebro.track.tensorboard import TensorBoardTracker
 from cerebro.track.tracker import Tracker
-from cerebro.types import Mode, Split
+from cerebro.types import Mode, Params
 
 
 class Experiment:
@@ -104,12 +106,21 @@ class Experiment:
         task: Task | str,
         space: Mapping[str, object] | Space,
         *,
-        num_epochs: int,
-        metric: str,
-        mode: str,
-        search: str = "grid",
+        num_epochs: int | None = None,
+        metric: str | Sequence[str],
+        mode: str | Sequence[str],
+        search: object = "grid",
         num_trials: int | None = None,
         batch_size: int | None = None,
+        stopper: object = None,
+        goal: Mapping[str, object] | None = None,
+        budget: object = None,
+        concurrent: int | None = None,
+        seeds: int = 1,
+        folds: int | None = None,
+        constraints: Mapping[str, float] | None = None,
+        warm_start: Sequence[Mapping[str, object]] = (),
+        learn_from: str | os.PathLike[str] | Result | None = None,
         checkpoint: str = "visit",
         device: str = "auto",
         stack: bool | int | str = "auto",
@@ -119,17 +130,31 @@ class Experiment:
         fresh: bool = False,
         force: bool = False,
     ) -> Result:
-        """Train every configuration and rank them. A run of this name goes on where it stopped.
+        """Train configurations and rank them. A run of this name goes on where it stopped.
 
         Args:
             task: The task, or `module:Class` for workers to import.
             space: Param name -> domain of `cerebro.tune`; a list means choice, a value itself.
             num_epochs: How often a trial sees every row.
-            metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts.
-            mode: "max" or "min".
-            search: "grid" or "random".
-            num_trials: How many trials random search draws.
+            metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts. Two for a search
+                with two objectives; the first one ranks.
+            mode: "max" or "min", for each metric.
+            search: "grid", "random", "sobol", "tpe" or "nsga2"; with options
+                `{"name": "tpe", ...}`; or an object of `optuna.samplers`.
+            num_trials: How many trials; a grid tries all.
             batch_size: Here or in the space.
+            stopper: Who is trained how far: "asha", "halving", "hyperband", "median", "patience",
+                "pbt"; with options `{"name": "asha", "eta": 4}`; several in a list.
+            goal: Ends the run once it is reached: `{"metric": "val_accuracy", "target": 0.97}`,
+                perhaps with "max_epochs" in place of `num_epochs`.
+            budget: What all trials together may take: "30m", "200 epochs", or a mapping of time,
+                trials, epochs, visits.
+            concurrent: Trials under way at once; default what keeps the workers busy.
+            seeds: Trials of each configuration, ranked by their mean.
+            folds: The same, each holding out another part of the train shards.
+            constraints: Metric -> the largest value it may have; trials above it rank last.
+            warm_start: Params to try first.
+            learn_from: An earlier run whose trials an adaptive search knows from the beginning.
             checkpoint: When state becomes durable: "visit", "epoch" or "off" (no resume).
             device: "auto", "cpu", "cuda", or another torch device (untested).
             stack: Train trials of one structure as one: "auto" where it pays, False never, a number
@@ -146,30 +171,38 @@ class Experiment:
                 "the task must be an object of a subclass of cerebro.Task, or named as "
                 f"`module:Class`, but got {show(task)}.{hint}"
             )
-        _check_type("metric", metric, str)
         _check_type("device", device, str)
-        num_trials = _optional_count("num_trials", num_trials)
-        parsed = parse_space(space)
-        spec = make_spec(
-            open_dataset(self.data),
-            parsed,
+        for given in [metric] if isinstance(metric, str) else [*metric]:
+            _check_type("metric", given, str)
+        request = Request(
             name=self.name,
+            space=parse_space(space),
             search=search,
-            num_trials=num_trials,
-            epochs=_count("num_epochs", num_epochs),
+            num_trials=_optional_count("num_trials", num_trials),
+            epochs=_optional_count("num_epochs", num_epochs),
             batch_size=_optional_count("batch_size", batch_size),
             metric=metric,
-            mode=_one_of("mode", mode, Mode),
+            mode=mode,
             seed=self.seed,
             threads_per_worker=self.threads_per_worker,
             checkpoint=_one_of("checkpoint", checkpoint, Checkpointing),
             stack=check_setting(stack),
             same_order=_flag("same_order", same_order),
+            stopper=stopper,
+            goal=goal,
+            budget=budget,
+            concurrent=_optional_count("concurrent", concurrent),
+            seeds=_count("seeds", seeds),
+            folds=_optional_count("folds", folds) or 0,
+            constraints=constraints or {},
+            warm_start=cast("Sequence[Params]", warm_start),
+            known=_known(learn_from, metric),
         )
-        sampler = make_sampler(search, parsed, seed=self.seed, num_trials=num_trials)
+        workers = self.count_workers(device)
+        spec, sampler, chosen = resolve(request, open_dataset(self.data), workers=workers)
         settings = Settings(
             task=task,
-            workers=self.count_workers(device),
+            workers=workers,
             device=device,
             keep_top=_optional_count("keep_top", keep_top),
             fresh=fresh,
@@ -184,6 +217,7 @@ class Experiment:
             store=self.store,
             backend=backend,
             sampler=sampler,
+            stopper=chosen,
             trackers=_trackers(root, progress),
         )
         return Result.open(root, task=task if isinstance(task, Task) else None)
@@ -193,54 +227,14 @@ class Experiment:
         return self.workers or default_workers(device, self.threads_per_worker)
 
 
-def make_spec(
-    dataset: Dataset,
-    space: Space,
-    *,
-    name: str,
-    search: str,
-    num_trials: int | None,
-    epochs: int,
-    batch_size: int | None,
-    metric: str,
-    mode: Mode,
-    seed: int,
-    threads_per_worker: int,
-    checkpoint: Checkpointing,
-    stack: Setting = "auto",
-    same_order: bool = False,
-) -> RunSpec:
-    """What decides the results of a run; UsageError where its parts do not fit each other."""
-    if ("batch_size" in space) == (batch_size is not None):
-        both = "both" if "batch_size" in space else "neither"
-        raise UsageError(
-            f"batch_size must be given in the space or as an argument, but is in {both}."
-        )
-    val_shards = len(dataset.shards(Split.VAL))
-    if metric.startswith("val_") and not val_shards:
-        raise UsageError(
-            f"metric {metric!r} needs a validation split, but {dataset.path} has none. Prepare it "
-            "with validation= or val=, or rank by train_loss."
-        )
-    return RunSpec(
-        name=name,
-        data=dataset.path,
-        data_digest=dataset.digest,
-        train_shards=len(dataset.shards(Split.TRAIN)),
-        val_shards=val_shards,
-        space=space.to_json(),
-        search=search,
-        num_trials=num_trials,
-        epochs=epochs,
-        batch_size=batch_size,
-        metric=metric,
-        mode=mode,
-        seed=seed,
-        threads_per_worker=threads_per_worker,
-        checkpoint=checkpoint,
-        stack=stack,
-        same_order=same_order,
-    )
+def _known(
+    source: str | os.PathLike[str] | Result | None, metric: str | Sequence[str]
+) -> list[tuple[Params, Outcome]]:
+    """What the trials of an earlier run came to."""
+    if source is None:
+        return []
+    found = source if isinstance(source, Result) else Result.open(source)
+    return found.outcomes([metric] if isinstance(metric, str) else list(metric))
 
 
 def _trackers(root: str, progress: bool | None) -> list[Tracker]:

@@ -13,6 +13,7 @@ from cerebro.errors import UsageError
 from cerebro.run.history import RunHistory, TrialHistory, ranking
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import RunDocument
+from cerebro.search.decision import Outcome
 from cerebro.storage import LocalStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
@@ -139,6 +140,15 @@ class Result:
         """Metrics of each epoch of a trial; epochs count from 0, as in all files."""
         found = self._find(trial)
         return [{"epoch": n, **epoch.metrics} for n, epoch in enumerate(found.epochs)]
+
+    def outcomes(self, metrics: Sequence[str]) -> list[tuple[Params, Outcome]]:
+        """Params of every trial and what it came to, for a search to learn from."""
+        found: list[tuple[Params, Outcome]] = []
+        for trial in (trial for trial in self.trials if trial.status.is_final):
+            values = tuple(trial.metrics[name] for name in metrics if name in trial.metrics)
+            has_all = len(values) == len(metrics) and not trial.status.is_failure
+            found.append((trial.params, Outcome(values if has_all else None, trial.status)))
+        return found
 
     def load(self, trial: str | int, *, which: str = "best", task: Task | None = None) -> Any:
         """The trained model of a trial, from its "best" epoch or its "final" state.

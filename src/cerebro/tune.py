@@ -41,7 +41,12 @@ __all__ = [
 def choice(values: Sequence[object]) -> Choice:
     """One of the listed values; anything JSON can hold, types kept.
 
+    Dicts with domains inside are subspaces: a trial has the parameters of the one it takes.
+
     >>> choice([[64], [64, 64]]).sample_value() in ([64], [64, 64])
+    True
+    >>> model = choice([{"kind": "cnn", "depth": randint(1, 3)}, {"kind": "mlp", "width": [32, 64]}])
+    >>> model.sample_value()["kind"] in ("cnn", "mlp")
     True
     """
     return Choice(values)

@@ -80,7 +80,6 @@ def drop(project: Project, name: str, text: str) -> None:
 # Stop
 
 
-@pytest.mark.alone
 def test_one_trial_is_stopped_and_the_others_go_on(project):
     with project.running():
         assert steer(project, "stop", "t0000") == "stopped t0000"
@@ -103,7 +102,6 @@ def test_a_run_that_is_stopped_is_over(project):
 # Pause
 
 
-@pytest.mark.alone
 def test_a_paused_trial_waits_until_it_goes_on(project):
     with project.running():
         assert steer(project, "pause", "0") == "paused t0000"
@@ -114,7 +112,6 @@ def test_a_paused_trial_waits_until_it_goes_on(project):
         assert statuses(project) == ["running", "running"]
 
 
-@pytest.mark.alone
 def test_a_run_whose_trials_are_all_paused_ends_until_one_goes_on(project):
     with project.running() as process:
         steer(project, "pause", "0")
@@ -138,7 +135,6 @@ def test_a_run_whose_trials_are_all_paused_ends_until_one_goes_on(project):
 # New trials
 
 
-@pytest.mark.alone
 def test_a_warm_clone_goes_on_from_where_its_parent_was(project):
     with project.running():
         wait_until(lambda: len(Result.open(project.run_directory).history(0)) >= 2)
@@ -150,7 +146,6 @@ def test_a_warm_clone_goes_on_from_where_its_parent_was(project):
     assert (first["epoch"], first["step"]) > (0, 0)
 
 
-@pytest.mark.alone
 def test_a_cold_clone_begins_anew(project):
     with project.running():
         assert steer(project, "clone", "0", "lr=0.5", "--cold") == "cloned t0000 as t0002"
@@ -252,7 +247,6 @@ def test_what_cannot_be_done_is_refused_in_the_journal_and_the_run_goes_on(proje
 # Kills
 
 
-@pytest.mark.alone
 def test_commands_survive_a_kill_and_are_carried_out_once(project):
     project.edit("experiment.yaml", "space:", "space:\n  visit_s: 0.05")
     with project.start("run", "experiment.yaml", "epochs=100000") as process:

@@ -162,3 +162,10 @@ def test_choice_and_grid_are_told_apart() -> None:
 
 def test_loguniform_takes_values() -> None:
     assert tune.loguniform(1e-4, 1e-1) == tune.hp_loguniform(-4, -1)
+
+
+def test_a_choice_of_subspaces_draws_the_parameters_of_one() -> None:
+    values = draws(tune.choice([{"kind": "cnn", "depth": tune.randint(1, 3)}, {"width": [32, 64]}]))
+    assert {tuple(value) for value in values} == {("kind", "depth"), ("width",)}
+    assert {value["depth"] for value in values if "depth" in value} == {1, 2, 3}
+    assert {value["width"] for value in values if "width" in value} == {32, 64}

@@ -14,8 +14,8 @@ from cerebro.config.machine import default_workers
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import CerebroError
-from cerebro.experiment import make_spec
 from cerebro.run.recovery import load_history
+from cerebro.run.request import Request, resolve
 from cerebro.run.spec import Checkpointing, RunSpec, read_document, spec_changes
 from cerebro.run.stacks import describe_stacks
 from cerebro.search import Sampler, Space, make_sampler
@@ -239,11 +239,11 @@ def _earlier(plan: Plan, spec: RunSpec, store: Store) -> list[tuple[str, str]]:
     return [("earlier", f"{text}: `cerebro run` resumes it")]
 
 
-def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
-    return make_spec(
-        dataset,
-        Space(config.space),
+def make_request(config: ExperimentConfig) -> Request:
+    """What an experiment file asks for."""
+    return Request(
         name=config.name,
+        space=Space(config.space),
         search=config.search,
         num_trials=config.num_trials,
         epochs=config.epochs,
@@ -256,3 +256,8 @@ def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
         stack=config.stack,
         same_order=config.same_order,
     )
+
+
+def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
+    workers = config.workers or default_workers(config.device, config.threads_per_worker)
+    return resolve(make_request(config), dataset, workers=workers).spec

@@ -65,6 +65,7 @@ class Dispatcher:
             stack=live.stacking,
             same_order=spec.same_order,
             micro_batch=live.micro_batch,
+            origin=live.origin_at(visit.epoch * spec.train_shards + visit.step),
         )
         worker, unit = start.workers[0], visit.unit
         source = self._states.source(unit)

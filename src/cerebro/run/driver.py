@@ -113,7 +113,7 @@ class Driver:
         self._roster = Roster(
             *(spec, run, self._planner, self._states, self._ledger, self._dispatcher), self._act
         )
-        inbox = Inbox(run.store, run.history, orders)
+        inbox = Inbox(run.store, spec, run.history, orders)
         self._conduct = Conduct(run, direction, orders, inbox, self._roster, self._ledger)
         self._stopping: int | None = None
         #: Visits in flight are not waited for any more.

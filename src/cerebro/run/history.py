@@ -44,8 +44,9 @@ class RunHistory(Trials):
     summary: dict[str, Any] = field(default_factory=dict)
     #: Why the whole run ended before its trials did.
     halted: str | None = None
-    #: Commands that were carried out or refused, by id.
+    #: Commands that were taken or refused, by id; those whose effect is not there yet.
     commands: set[str] = field(default_factory=set)
+    open_commands: dict[str, Record] = field(default_factory=dict)
     #: Seconds from a driver's start to the end of its last visit: all drivers before, this one.
     spent_s: float = 0.0
     driver_s: float = 0.0
@@ -91,6 +92,8 @@ class RunHistory(Trials):
         apply = _OF_RUN.get(kind)
         if apply is not None:
             apply(self, record)
+            if kind != "command":
+                self.open_commands.pop(str(record.get("command")), None)
         elif "stack" in record:
             stack = self.stacks[stack_unit(cast(int, record["stack"]))]
             self._apply_stack(kind, stack, record)
@@ -137,14 +140,14 @@ class RunHistory(Trials):
         # Of a version in which every trial was a proposal.
         trial.proposal = cast("int | None", record.get("proposal", number))
         trial.repeat = cast(int, record.get("repeat", 0))
-        if trial.waits(self.epochs):
-            trial.status = TrialStatus.PAUSED
         self.trials[number] = trial
         if record.get("parent") is not None:
             parent = self.trials[cast(int, record["parent"])]
             trial.inherit(parent, cast(int, record.get("visits", 0)))
             if record.get("checkpoint") is not None:
                 trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
+        if trial.waits(self.epochs):
+            trial.status = TrialStatus.PAUSED
         if record.get("replaces") is not None:
             replaced = self.trials[cast(int, record["replaces"])]
             self._stop(replaced, cast("str | None", record.get("reason")))
@@ -172,6 +175,8 @@ class RunHistory(Trials):
 
     def _note_command(self, record: Record) -> None:
         self.commands.add(str(record["id"]))
+        if record["refused"] is None:
+            self.open_commands[str(record["id"])] = record
 
     # Trials
 

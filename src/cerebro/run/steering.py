@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from cerebro.errors import UsageError
@@ -11,6 +11,7 @@ from cerebro.run.committer import Commit
 from cerebro.run.history import RunHistory
 from cerebro.run.orders import Orders, decision, halt_record
 from cerebro.run.past import TrialHistory
+from cerebro.run.spec import RunSpec
 from cerebro.run.unit import Record
 from cerebro.storage import Store, inbox
 from cerebro.storage.inbox import Command, Refusal, Verb
@@ -28,8 +29,9 @@ class Rung:
 class Inbox:
     """Reads commands, and makes commits of them: first that it came, then what it leads to."""
 
-    def __init__(self, store: Store, history: RunHistory, orders: Orders) -> None:
+    def __init__(self, store: Store, spec: RunSpec, history: RunHistory, orders: Orders) -> None:
         self._store = store
+        self._spec = spec
         self._history = history
         self._orders = orders
         #: Files of commands that are being journaled, by id.
@@ -46,6 +48,12 @@ class Inbox:
     def take(self) -> list[Commit]:
         """The commits for all that has come since."""
         commits: list[Commit] = []
+        for record in list(self._history.open_commands.values()):
+            # A driver before was cut off between a command and what it leads to.
+            if str(record["id"]) not in self._files:
+                self._files[str(record["id"])] = ""
+                body = {key: record[key] for key in _KEPT}
+                commits += self._lead_to(Command.from_json(body, str(record["id"])))
         for name, found in inbox.pending(self._store):
             if found.id in self._history.commands:
                 inbox.remove(self._store, name)
@@ -57,19 +65,24 @@ class Inbox:
     def settled(self, record: Record) -> None:
         """A record is durable: its command need not be kept."""
         if record["type"] == "command":
-            name = self._files.pop(str(record["id"]), None)
-            if name is not None:
+            name = self._files.get(str(record["id"]))
+            if name:
                 inbox.remove(self._store, name)
 
     def _carry_out(self, found: Command | Refusal) -> list[Commit]:
         if isinstance(found, Refusal):
             return [Commit([_refused_file(found)])]
         try:
-            # As one commit where that can be: what a command leads to stands behind it.
-            commits = self._verbs[found.command](found)
+            commits = self._lead_to(found)
         except UsageError as error:
             return [Commit([_record(found, str(error))])]
         return [Commit([_record(found, None)]), *commits]
+
+    def _lead_to(self, command: Command) -> list[Commit]:
+        """What a command leads to; the last record names it."""
+        *others, last = self._verbs[command.command](command)
+        last.records[-1]["command"] = command.id
+        return [*others, last]
 
     def _stop(self, command: Command) -> list[Commit]:
         if command.trial is None:
@@ -95,14 +108,19 @@ class Inbox:
 
     def _clone(self, command: Command) -> list[Commit]:
         trial = self._find(command, "cloned")
+        unknown = sorted(set(command.params) - set(trial.params) - set(self._spec.space))
+        if unknown:
+            raise UsageError(
+                f"params must be among {', '.join(trial.params)}, but got {', '.join(unknown)}."
+            )
         params = {**trial.params, **command.params}
         if not command.is_warm:
-            return [_named(self._orders.add(params, command.by), command)]
+            return [self._orders.add(params, command.by)]
         if trial.status.is_failure and not self._history.kept(trial):
             raise UsageError(
                 f"{trial_id(trial.number)} has no state to begin with: clone it cold (--cold)."
             )
-        return [_named(self._orders.clone(trial.number, params, command.by), command)]
+        return [self._orders.clone(trial.number, params, command.by)]
 
     def _extend(self, command: Command) -> list[Commit]:
         epochs = cast(int, command.epochs)
@@ -115,10 +133,13 @@ class Inbox:
             if trial.status.is_failure or trial.is_dropped:
                 why = "its checkpoints were dropped" if trial.is_dropped else str(trial.status)
                 raise UsageError(f"{trial_id(trial.number)} cannot be trained on: {why}.")
-            if len(trial.epochs) >= epochs:
+            goal = len(trial.epochs)
+            if not trial.status.is_final:
+                goal = max(goal, trial.target or self._spec.epochs)
+            if goal >= epochs:
                 raise UsageError(
-                    f"{trial_id(trial.number)} must have fewer than {epochs} epochs behind it, but "
-                    f"has {len(trial.epochs)}."
+                    f"{trial_id(trial.number)} must be meant to have fewer than {epochs} epochs "
+                    f"behind it, but it is {goal}."
                 )
             found = [trial]
         return self._orders.promote({epochs: [trial.number for trial in found]}, command.by)
@@ -131,7 +152,7 @@ class Inbox:
                 f"a trial must have the params of the others ({names}), but got "
                 f"{', '.join(sorted(command.params)) or 'none'}."
             )
-        return [_named(self._orders.add(command.params, command.by), command)]
+        return [self._orders.add(command.params, command.by)]
 
     def _find(self, command: Command, verb: str, *, is_final: bool | None = None) -> TrialHistory:
         trial = self._history.trials.get(cast(int, command.trial))
@@ -147,12 +168,6 @@ class Inbox:
 def _can_go_on(trial: TrialHistory, epochs: int) -> bool:
     is_through = trial.status is TrialStatus.FINISHED and not trial.is_dropped
     return is_through and len(trial.epochs) < epochs
-
-
-def _named(commit: Commit, command: Command) -> Commit:
-    """Who sent the command finds its trial by this."""
-    records: list[Record] = [{**record, "command": command.id} for record in commit.records]
-    return replace(commit, records=records)
 
 
 def _record(command: Command, refused: str | None) -> Record:

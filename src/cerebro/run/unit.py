@@ -54,6 +54,12 @@ class LiveUnit:
     def is_stack(self) -> bool:
         return self.stacking is not None
 
+    def origin_at(self, visits: int) -> Params | None:
+        """The params behind the state that the visit after so many begins with, if another's."""
+        if self.origin is None or self.origin[1] != visits:
+            return None
+        return None if self.origin[0] == self.params[self.id] else self.origin[0]
+
     @property
     def is_abandoned(self) -> bool:
         """Whether answers of its visits are of no use any more."""

@@ -54,7 +54,7 @@ class Bracket:
     def report(self, trial: int, epochs: int, score: float) -> list[Decision]:
         """A trial's score after some epoch."""
         rung = self._next.get(trial)
-        if rung is None or epochs < self._rungs[rung][0] or trial in self._results:
+        if rung is None or epochs < self._rungs[rung][0]:
             return []
         if epochs > self._rungs[rung][0]:
             # A person let it go on: it takes part no more.

@@ -15,7 +15,7 @@ class Goal(Endless):
     Args:
         metric: What to look at.
         target: Reached from below with mode "max", from above with "min".
-        max_epochs: Give up after so many epochs of all trials together.
+        max_epochs: Epochs that a trial may take to get there: those of the run.
 
     >>> goal = Goal("val_accuracy", 0.97, mode=Mode.MAX)
     >>> goal.evaluated(Report(3, 4, 32, {"val_accuracy": 0.9712}))
@@ -29,23 +29,16 @@ class Goal(Endless):
         self._target = check_real("target", target)
         if max_epochs is not None:
             check_whole("max_epochs", max_epochs, 1)
-        self._max_epochs = max_epochs
-        self._num_epochs = 0
+        self.max_epochs = max_epochs
 
     def visited(self, report: Report) -> list[Decision]:
         return self._judge(report, report.epochs + 1)
 
     def evaluated(self, report: Report) -> list[Decision]:
-        self._num_epochs += 1
-        decisions = self._judge(report, report.epochs)
-        if not decisions and self._num_epochs == self._max_epochs:
-            sign = self._sign()
-            reason = f"{self._num_epochs} epochs, none with {self._scale.metric} {sign}"
-            decisions.append(Halt(reason))
-        return decisions
+        return self._judge(report, report.epochs)
 
     def describe(self) -> dict[str, Json]:
-        own: dict[str, Json] = {"target": self._target, "max_epochs": self._max_epochs}
+        own: dict[str, Json] = {"target": self._target, "max_epochs": self.max_epochs}
         return {"name": "goal", **self._scale.describe(), **own}
 
     def _sign(self) -> str:

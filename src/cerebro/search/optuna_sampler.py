@@ -210,7 +210,6 @@ class OptunaSampler:
 
 def reseed(sampler: BaseSampler, rng: random.Random) -> None:
     """Seed every NumPy generator that a sampler and the samplers inside it keep."""
-    sampler.reseed_rng()  # makes those that are made at first use
     seen: set[int] = set()
 
     def visit(part: object) -> None:
@@ -223,6 +222,7 @@ def reseed(sampler: BaseSampler, rng: random.Random) -> None:
             kind = type(part.bit_generator)
             part.bit_generator.state = kind(rng.getrandbits(32)).state
         elif isinstance(part, BaseSampler) or type(part).__module__.startswith("optuna.samplers"):
+            visit(getattr(part, "rng", None))  # some are made when they are first looked at
             for inner in getattr(part, "__dict__", {}).values():
                 visit(inner)
 

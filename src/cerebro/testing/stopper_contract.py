@@ -9,6 +9,7 @@ import json
 import random
 from collections import deque
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cerebro.search.decision import Clone, Decision, Halt, Pause, Promote, Report, Stop
 from cerebro.search.stopper import Stopper
@@ -30,7 +31,7 @@ class StopperContract:
 
     epochs = 9
     metric = "val_loss"
-    params: Params = {"lr": 0.5}
+    params: ClassVar[Params] = {"lr": 0.5}
 
     def make(self) -> Stopper:
         """A fresh stopper, with the same arguments every time."""

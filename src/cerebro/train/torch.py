@@ -18,6 +18,7 @@ from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Batch, Task
 from cerebro.train.codec import plain_text
+from cerebro.train.rebase import rebase_meta
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.survey import Surveyor
 from cerebro.train.stack.trainer import StackTrainer
@@ -72,9 +73,20 @@ class TorchFramework:
         if call.stack is not None and micro_batch_of(self.task, call) is not None:
             raise UsageError("trials with micro batches must be trained alone, but got a stack.")
         with self._visiting(call):
+            if call.origin is not None and state is not None:
+                state = self._rebased(call, call.origin, state)
             if call.stack is not None:
                 return self._stacks.train(call, shard, state, allocate)
             return self._train(call, shard, state, allocate)
+
+    def _rebased(self, call: VisitCall, origin: Params, state: State) -> State:
+        """Another trial's state, with the hyperparameters that this one begins with."""
+        seed, trial = call.seed, call.trials[0]
+        old, new = (
+            self._build(seed, trial, params, is_new=False).meta()
+            for params in (origin, call.params[0])
+        )
+        return State(state.buffer, rebase_meta(state.meta, old, new))
 
     def _train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate

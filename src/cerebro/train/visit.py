@@ -46,6 +46,8 @@ class VisitCall:
     stack: Stacking | None = None
     #: Every trial sees the rows of a shard in the same order.
     same_order: bool = False
+    #: The params of the trial whose state this one begins with; None for its own state.
+    origin: Params | None = None
     #: Rows that a training step takes at a time; None leaves it to the task.
     micro_batch: int | None = None
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter
@@ -89,6 +90,88 @@ def test_randint_never_leaves_its_range(low: int, width: int, seed: int) -> None
     value = RandInt(low, low + width + 1).sample(random.Random(seed))
     assert type(value) is int
     assert low <= value <= low + width + 1
+
+
+parts = st.floats(0, 1, exclude_max=True)
+ANY = [
+    Choice([1, "x", [2.5], None]),
+    Choice([{"a": RandInt(1, 3), "b": [1, 2]}, {"c": 1}, 7]),
+    Constant({"a": [1]}),
+    Uniform(-1, 1),
+    LogUniform(1e-4, 1e-1),
+    QUniform(16, 256, 96),
+    QUniform(0.1, 0.7, 0.1),
+    QLogUniform(0.1, 2.5, 0.1),
+    QLogUniform(1, 1e300, 1),
+    RandInt(-3, 3),
+    RandInt(0, 10**30),
+]
+
+
+@pytest.mark.parametrize("domain", ANY, ids=repr)
+@modest
+@given(part=parts, seed=seeds)
+def test_what_stands_at_a_part_or_is_drawn_is_in_the_domain(
+    domain: Domain, part: float, seed: int
+) -> None:
+    for value in (domain.at(part), domain.sample(random.Random(seed))):
+        assert domain.has(value)
+        assert repr(json.loads(json.dumps(value))) == repr(value)
+    assert domain.at(part) == domain.at(part)
+
+
+@pytest.mark.parametrize("domain", ANY[3:], ids=repr)
+@modest
+@given(one=parts, other=parts)
+def test_a_larger_part_is_never_a_smaller_number(domain: Any, one: float, other: float) -> None:
+    assert domain.at(min(one, other)) <= domain.at(max(one, other))
+
+
+@modest
+@given(st.floats(-300, 299), st.floats(0.01, 1), parts)
+def test_a_log_scale_is_the_same_in_every_base(low: float, width: float, part: float) -> None:
+    exponent = low + width * part
+    assert LogUniform(10**low, 10 ** (low + width)).at(part) == pytest.approx(10**exponent)
+
+
+@pytest.mark.parametrize(
+    ("domain", "values"),
+    [
+        (QUniform(16, 256, 96), [96, 192]),
+        (QUniform(0.1, 0.3, 0.1), [0.1, 0.2, 0.3]),
+        (RandInt(-1, 1), [-1, 0, 1]),
+        (Choice(["a", [1]]), ["a", [1]]),
+        (Constant(5), [5]),
+    ],
+    ids=repr,
+)
+def test_even_parts_give_every_value_equally_often(domain: Domain, values: list[Any]) -> None:
+    found = [domain.at((k + 0.5) / 600) for k in range(600)]
+    assert [found.count(value) for value in values] == [600 // len(values)] * len(values)
+
+
+@pytest.mark.parametrize(
+    ("domain", "value"),
+    [
+        (Uniform(0, 1), 1.1),
+        (Uniform(0, 1), "0.5"),
+        (Uniform(0, 1), True),
+        (LogUniform(1e-4, 1e-1), math.nan),
+        (QUniform(0, 10, 2), 3),
+        (QUniform(0, 1, 0.1), 0.25),
+        (QUniform(0, 10, 2), math.inf),
+        (RandInt(1, 3), 4),
+        (RandInt(1, 3), 2.0),
+        (Choice([1, "a"]), True),
+        (Choice([1, "a"]), 1.0),
+        (Choice([{"a": [1, 2]}, {"b": Uniform(0, 1)}]), {"a": 3}),
+        (Choice([{"a": [1, 2]}, {"b": Uniform(0, 1)}]), {"a": 1, "b": 0.5}),
+        (Constant(None), 0),
+    ],
+    ids=repr,
+)
+def test_what_is_not_in_the_domain_is_told_apart(domain: Domain, value: Any) -> None:
+    assert not domain.has(value)
 
 
 def test_quniform_gives_only_the_multiples_inside() -> None:

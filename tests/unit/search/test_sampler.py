@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import json
+import sys
+from typing import Any
+
 import numpy as np
+import optuna
 import pytest
 
-from cerebro.errors import UsageError
+from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.search.decision import Outcome
 from cerebro.search.domain import Grid, LogUniform, QUniform, Uniform
-from cerebro.search.sampler import SAMPLERS, GridSampler, RandomSampler, Sampler, make_sampler
+from cerebro.search.sampler import (
+    SAMPLERS,
+    GridSampler,
+    RandomSampler,
+    Sampler,
+    describe_search,
+    make_sampler,
+)
 from cerebro.search.space import parse_space
 from cerebro.testing.sampler_contract import SamplerContract
 from cerebro.types import Params, TrialStatus
@@ -134,17 +146,28 @@ def test_being_told_changes_nothing_for_random_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "num_trials", "message"),
+    ("search", "num_trials", "message"),
     [
-        ("gird", None, "unknown search 'gird'. Known: grid, random. Did you mean 'grid'?"),
+        ("gird", None, "unknown search 'gird'. Known: grid, nsga2, random, sobol, tpe. Did you"),
+        ("tpe", None, "search='tpe' needs num_trials"),
+        (None, None, "`search` must be a name, a mapping with a name and options, or a sampler"),
+        ({"startup_trials": 3}, 5, "`search` must be a name, a mapping with a name"),
+        ({"name": "tpe", "startup": 3}, 5, "option of tpe 'startup'. Known: candidates, startup_"),
+        ({"name": "tpe", "startup": 3}, 5, "Did you mean 'startup_trials'?"),
+        ({"name": "random", "startup": 3}, 5, "unknown option of random 'startup'. Known: none."),
+        ({"name": "tpe", "candidates": 0}, 5, "must be an integer, at least 1, but got 0."),
+        ({"name": "nsga2", "population": 2.5}, 5, "must be an integer, at least 2, but got 2.5."),
+        ({"name": "nsga2", "population": True}, 5, "must be an integer"),
         ("random", None, "search='random' needs num_trials"),
         ("random", 0, "`num_trials >= 1` must hold, but got num_trials=0."),
         ("grid", 5, "num_trials belongs to random search"),
     ],
 )
-def test_a_wrong_search_says_what_to_do(name: str, num_trials: int | None, message: str) -> None:
+def test_a_wrong_search_says_what_to_do(
+    search: object, num_trials: int | None, message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        make_sampler(name, LISTED, num_trials=num_trials)
+        make_sampler(search, LISTED, num_trials=num_trials)
     assert message in str(caught.value)
 
 
@@ -160,3 +183,39 @@ def test_a_negative_number_is_refused(sampler: Sampler) -> None:
 
 def test_the_table_of_samplers_is_sorted() -> None:
     assert list(SAMPLERS) == sorted(SAMPLERS)
+
+
+@pytest.mark.parametrize("name", ["nsga2", "random", "sobol", "tpe"])
+def test_a_search_may_be_a_mapping_with_its_name(name: str) -> None:
+    one = make_sampler({"name": name}, MIXED, seed=3, num_trials=2)
+    assert all_of(one, 2) == all_of(make_sampler(name, MIXED, seed=3, num_trials=2), 2)
+
+
+def test_a_search_without_its_package_says_what_to_install(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for name in [name for name in sys.modules if name.startswith("cerebro.search.optuna")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'cerebro\[optuna\]'"):
+        make_sampler("tpe", MIXED, num_trials=2)
+
+
+@pytest.mark.parametrize(
+    ("search", "described"),
+    [
+        ("random", {"name": "random"}),
+        ({"name": "tpe", "candidates": 9}, {"name": "tpe", "candidates": 9}),
+    ],
+    ids=["name", "mapping"],
+)
+def test_a_search_is_described_in_json(search: object, described: object) -> None:
+    assert json.loads(json.dumps(describe_search(search))) == described
+
+
+def test_an_object_is_described_by_its_class_and_arguments() -> None:
+    described = describe_search(optuna.samplers.TPESampler(n_startup_trials=3, seed=1))
+    assert json.loads(json.dumps(described)) == described
+    assert described["name"] == "optuna"
+    assert str(described["class"]).endswith("TPESampler")
+    assert isinstance(described["arguments"], dict)
+    assert described["arguments"]["n_startup_trials"] == 3
+    assert "0x" not in json.dumps(described)

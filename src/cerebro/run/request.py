@@ -1,0 +1,235 @@
+"""What a person asks of a run, checked and made into what carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from cerebro.data import Dataset
+from cerebro.errors import UsageError
+from cerebro.run.spec import Checkpointing, RunSpec
+from cerebro.run.stacks import Setting
+from cerebro.search.budget import parse_budget
+from cerebro.search.decision import Outcome
+from cerebro.search.sampler import Sampler, describe_search, make_sampler
+from cerebro.search.space import Space
+from cerebro.search.stopper import Stopper
+from cerebro.search.stoppers import Stoppers, make_goal, make_stopper
+from cerebro.search.wording import show
+from cerebro.types import Mode, Params, Split
+
+#: Trials under way for each worker, where more would only be proposed in the dark.
+_PER_WORKER = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Everything that decides the results of a run, as it was written."""
+
+    name: str
+    space: Space
+    search: object = "grid"
+    num_trials: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    metric: str | Sequence[str]
+    mode: str | Sequence[str]
+    seed: int = 0
+    threads_per_worker: int = 1
+    checkpoint: Checkpointing = Checkpointing.VISIT
+    stack: Setting = "auto"
+    same_order: bool = False
+    stopper: object = None
+    goal: Mapping[str, object] | None = None
+    budget: object = None
+    concurrent: int | None = None
+    seeds: int = 1
+    folds: int = 0
+    constraints: Mapping[str, float] = field(default_factory=dict)
+    warm_start: Sequence[Params] = ()
+    #: Params and outcomes of an earlier run.
+    known: Sequence[tuple[Params, Outcome]] = ()
+
+
+class Resolved(NamedTuple):
+    """A request that can be carried out."""
+
+    spec: RunSpec
+    sampler: Sampler
+    stopper: Stopper
+
+
+def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
+    """Make a request into a run; UsageError where its parts do not fit each other."""
+    objectives = _objectives(request)
+    (metric, mode), *others = objectives
+    goal = None if request.goal is None else make_goal(request.goal, metric=metric, mode=mode)
+    epochs = _epochs(request, None if goal is None else goal.max_epochs)
+    repeats = _repeats(request)
+    num_trials, stopper = _stopper(request, metric, mode, epochs)
+    sampler = make_sampler(
+        request.search,
+        request.space,
+        seed=request.seed,
+        num_trials=num_trials,
+        modes=[str(each) for _, each in objectives],
+        warm_start=request.warm_start,
+        known=request.known,
+    )
+    if stopper is None and request.stopper is not None:
+        # How many there are is known now.
+        planned = None if sampler.num_trials is None else repeats * sampler.num_trials
+        stopper = _make_stopper(request, metric, mode, epochs, planned)
+    search = describe_search(request.search)
+    described = {} if stopper is None else stopper.describe()
+    spec = RunSpec(
+        name=request.name,
+        data=dataset.path,
+        data_digest=dataset.digest,
+        **_shards(request, dataset, metric),
+        space=request.space.to_json(),
+        search=str(search.pop("name")),
+        num_trials=num_trials,
+        epochs=epochs,
+        batch_size=_batch_size(request),
+        metric=metric,
+        mode=mode,
+        seed=request.seed,
+        threads_per_worker=request.threads_per_worker,
+        checkpoint=request.checkpoint,
+        stack=False if request.folds else request.stack,
+        same_order=request.same_order,
+        search_options=search,
+        stopper=described,
+        goal={} if goal is None else goal.describe(),
+        budget=parse_budget(request.budget),
+        concurrent=request.concurrent or _concurrent(request, sampler, described, workers),
+        seeds=request.seeds,
+        folds=request.folds,
+        objectives=[[name, str(each)] for name, each in others],
+        constraints=_constraints(request.constraints),
+    )
+    _check_checkpoints(spec)
+    both = [each for each in (goal, stopper) if each is not None]
+    return Resolved(spec, sampler, Stoppers(both) if both else make_stopper(None, **_RUN))
+
+
+#: For the stopper that looks at nothing.
+_RUN: Mapping[str, Any] = {"metric": "", "mode": Mode.MIN, "epochs": 1}
+
+
+def _objectives(request: Request) -> list[tuple[str, Mode]]:
+    metrics, modes = _listed(request.metric), _listed(request.mode)
+    if len(metrics) != len(modes) or not metrics:
+        raise UsageError(
+            f"each metric needs a mode, but got metric={show(request.metric)}, "
+            f"mode={show(request.mode)}."
+        )
+    for mode in modes:
+        if mode not in (Mode.MAX, Mode.MIN):
+            known = ", ".join(Mode)
+            raise UsageError(f"mode must be one of {known}, but got {mode!r}.")
+    return [(metric, Mode(mode)) for metric, mode in zip(metrics, modes, strict=True)]
+
+
+def _listed(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _epochs(request: Request, most: int | None) -> int:
+    if request.epochs is None and most is None:
+        raise UsageError("num_epochs must be given, or max_epochs with the goal.")
+    return min(each for each in (request.epochs, most) if each is not None)
+
+
+def _repeats(request: Request) -> int:
+    if request.seeds > 1 and request.folds:
+        raise UsageError(
+            f"a configuration is repeated with seeds or with folds, but got seeds={request.seeds} "
+            f"and folds={request.folds}. Keep one."
+        )
+    return max(request.seeds, request.folds, 1)
+
+
+def _stopper(
+    request: Request, metric: str, mode: Mode, epochs: int
+) -> tuple[int | None, Stopper | None]:
+    """How many trials there shall be, and the stopper where that is its own decision."""
+    name = request.search.get("name") if isinstance(request.search, Mapping) else request.search
+    if request.num_trials is not None or name == "grid" or request.stopper is None:
+        return request.num_trials, None
+    stopper = _make_stopper(request, metric, mode, epochs, None)
+    return getattr(stopper, "num_trials", None), stopper
+
+
+def _make_stopper(
+    request: Request, metric: str, mode: Mode, epochs: int, num_trials: int | None
+) -> Stopper:
+    return make_stopper(
+        request.stopper,
+        metric=metric,
+        mode=mode,
+        epochs=epochs,
+        num_trials=num_trials,
+        seed=request.seed,
+        space=request.space,
+    )
+
+
+def _concurrent(
+    request: Request, sampler: Sampler, stopper: Mapping[str, object], workers: int
+) -> int | None:
+    """As many as keep the workers busy, where what is tried next depends on what is known."""
+    is_asynchronous = stopper.get("name") == "asha" and request.stack is False
+    if sampler.is_adaptive or is_asynchronous:
+        return max(_PER_WORKER * workers, 4)
+    return None
+
+
+def _batch_size(request: Request) -> int | None:
+    if ("batch_size" in request.space) == (request.batch_size is not None):
+        both = "both" if "batch_size" in request.space else "neither"
+        raise UsageError(
+            f"batch_size must be given in the space or as an argument, but is in {both}."
+        )
+    return request.batch_size
+
+
+def _shards(request: Request, dataset: Dataset, metric: str) -> dict[str, int]:
+    train, val = len(dataset.shards(Split.TRAIN)), len(dataset.shards(Split.VAL))
+    folds = request.folds
+    if folds:
+        if folds < 2 or train % folds:
+            raise UsageError(
+                f"folds are cut by shard: their number must be at least 2 and divide the {train} "
+                f"train shards, but got folds={folds}. Prepare the data with another number of "
+                "shards, or take another number of folds."
+            )
+        held_out = train // folds
+        return {"train_shards": train - held_out, "val_shards": held_out}
+    if metric.startswith("val_") and not val:
+        raise UsageError(
+            f"metric {metric!r} needs a validation split, but {dataset.path} has none. Prepare it "
+            "with validation= or val=, or rank by train_loss."
+        )
+    return {"train_shards": train, "val_shards": val}
+
+
+def _constraints(constraints: Mapping[str, float]) -> dict[str, float]:
+    for name, bound in constraints.items():
+        if isinstance(bound, bool) or not isinstance(bound, int | float):
+            raise UsageError(
+                f"a constraint is the largest value that a metric may have, but got "
+                f"{name}={show(bound)}."
+            )
+    return dict(constraints)
+
+
+def _check_checkpoints(spec: RunSpec) -> None:
+    name = spec.stopper.get("name")
+    if spec.checkpoint is Checkpointing.OFF and name == "pbt":
+        raise UsageError(
+            "stopper 'pbt' copies states from checkpoints, but got checkpoint='off'. Use 'epoch' "
+            "or 'visit'."
+        )

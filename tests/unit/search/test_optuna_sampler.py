@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cerebro import tune
+from cerebro.errors import UsageError
+from cerebro.search.decision import Outcome
+from cerebro.search.domain import (
+    Choice,
+    Domain,
+    LogUniform,
+    QLogUniform,
+    QUniform,
+    RandInt,
+    Uniform,
+)
+from cerebro.search.optuna_sampler import OptunaSampler
+from cerebro.search.sampler import Sampler, make_sampler
+from cerebro.search.space import Space, parse_space
+from cerebro.testing.sampler_contract import SamplerContract
+from cerebro.types import Params, TrialStatus
+
+CNN = {"kind": "cnn", "depth": tune.randint(1, 3)}
+MLP = {"kind": "mlp", "width": [32, 64]}
+MIXED = parse_space(
+    {
+        "lr": LogUniform(1e-4, 1e-1),
+        "batch_size": QLogUniform(16, 256, 16),
+        "dropout": QUniform(0.1, 0.7, 0.1),
+        "layers": [[64], [32, 32], None],
+        "same": [1, True, 1.0],
+        "act": "relu",
+        "model": [CNN, MLP, "linear"],
+    }
+)
+NAMES = ("lr", "batch_size", "dropout", "layers", "same", "act", "model")
+
+
+class TestTpe(SamplerContract):
+    names = NAMES
+
+    def make(self) -> Sampler:
+        return make_sampler({"name": "tpe", "startup_trials": 4}, MIXED, seed=3, num_trials=14)
+
+
+class TestTpeOfTwoObjectives(SamplerContract):
+    names = NAMES
+    num_objectives = 2
+
+    def make(self) -> Sampler:
+        search = {"name": "tpe", "startup_trials": 4}
+        return make_sampler(search, MIXED, seed=3, num_trials=12, modes=("max", "min"))
+
+
+class TestNsga2(SamplerContract):
+    names = NAMES
+    num_objectives = 2
+
+    def make(self) -> Sampler:
+        search = {"name": "nsga2", "population": 3}
+        return make_sampler(search, MIXED, seed=3, num_trials=14, modes=("max", "min"))
+
+
+class TestAnObjectOfOptunas(SamplerContract):
+    names = NAMES
+    # One for all: what one sampler does with it must not show in the next.
+    search = optuna.samplers.TPESampler(n_startup_trials=4)
+
+    def make(self) -> Sampler:
+        return make_sampler(self.search, MIXED, seed=3, num_trials=14)
+
+
+class Drifting(optuna.samplers.BaseSampler):
+    """A sampler of a person's own, that draws around what was best so far."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng()
+        self.last = 0.5
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self, study: Any, trial: Any, param_name: str, param_distribution: Any
+    ) -> Any:
+        return min(max(self.last + self.rng.normal() / 10, 0), 1)
+
+    def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+        self.last = trial.params["x"]
+
+
+class TestASamplerOfOnesOwn(SamplerContract):
+    names = ("x",)
+    search = Drifting()
+
+    def make(self) -> Sampler:
+        return make_sampler(self.search, parse_space({"x": Uniform(0, 1)}), num_trials=10)
+
+
+def finished(*values: float, violations: tuple[float, ...] = ()) -> Outcome:
+    return Outcome(values, TrialStatus.FINISHED, violations)
+
+
+def search_with(
+    sampler: Sampler, score: Callable[[Params], Outcome], num_trials: int
+) -> list[Params]:
+    trials: list[Params] = []
+    for number in range(num_trials):
+        params = sampler.ask(number)
+        assert params is not None
+        sampler.tell(number, params, score(params))
+        trials.append(params)
+    return trials
+
+
+def numbers(trials: list[Params], name: str) -> list[float]:
+    return [float(params[name]) for params in trials]  # type: ignore[arg-type]
+
+
+def tpe(space: Any, num_trials: int = 40, **given: Any) -> Sampler:
+    return make_sampler("tpe", parse_space(space), num_trials=num_trials, **given)
+
+
+def test_the_larger_metric_is_sought_where_the_mode_is_max() -> None:
+    trials = search_with(tpe({"x": Uniform(0, 1)}), lambda p: finished(p["x"]), 40)  # type: ignore[arg-type]
+    assert np.mean(numbers(trials, "x")[20:]) > 0.8
+
+
+def test_the_smaller_metric_is_sought_where_the_mode_is_min() -> None:
+    sampler = tpe({"x": Uniform(0, 1)}, modes=("min",))
+    trials = search_with(sampler, lambda p: finished(p["x"]), 40)  # type: ignore[arg-type]
+    assert np.mean(numbers(trials, "x")[20:]) < 0.2
+
+
+def test_a_base_ten_log_range_is_searched_in_its_own_bounds() -> None:
+    def score(params: Params) -> Outcome:
+        return finished(-abs(math.log10(params["lr"]) + 3))  # type: ignore[arg-type]
+
+    rates = numbers(search_with(tpe({"lr": tune.hp_loguniform(-5, -1)}), score, 40), "lr")
+    assert all(1e-5 <= rate <= 1e-1 for rate in rates)
+    # The first ten are drawn at random: over all decades, not over powers of e.
+    assert min(rates[:10]) < 1e-4
+    assert max(rates[:10]) > 1e-2
+    assert sum(3e-4 < rate < 3e-3 for rate in rates[20:]) > 8
+
+
+def test_it_learns_which_option_is_best() -> None:
+    def score(params: Params) -> Outcome:
+        model = params["model"]
+        assert isinstance(model, dict | str)
+        depth = model.get("depth", 0) if isinstance(model, dict) else 0
+        return finished(depth)  # type: ignore[arg-type]
+
+    trials = search_with(tpe({"model": [CNN, MLP, "linear"]}, 60), score, 60)
+    best = {"kind": "cnn", "depth": 3}
+    assert sum(params["model"] == best for params in trials[30:]) > 15
+
+
+def test_two_objectives_are_both_sought() -> None:
+    space = {"x": Uniform(0, 1), "y": Uniform(0, 1)}
+    sampler = tpe(space, 80, modes=("max", "min"))
+    trials = search_with(sampler, lambda p: finished(p["x"], p["y"]), 80)  # type: ignore[arg-type]
+    assert np.mean(numbers(trials, "x")[40:]) > 0.7
+    assert np.mean(numbers(trials, "y")[40:]) < 0.3
+
+
+def test_a_constraint_that_is_violated_keeps_the_search_away() -> None:
+    def score(params: Params) -> Outcome:
+        x = float(params["x"])  # type: ignore[arg-type]
+        return finished(x, violations=(x - 0.5,))
+
+    xs = numbers(search_with(tpe({"x": Uniform(0, 1)}, 60), score, 60), "x")[30:]
+    assert sum(x <= 0.5 for x in xs) > 15
+    assert np.mean(xs) > 0.3
+
+
+def test_a_failed_trial_counts_for_nothing() -> None:
+    failed, silent = tpe({"x": Uniform(0, 1)}), tpe({"x": Uniform(0, 1)})
+    for number in range(12):
+        for sampler in (failed, silent):
+            sampler.ask(number)
+    statuses = (TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY, TrialStatus.DIVERGED)
+    for number in range(11):
+        failed.tell(number, failed.ask(number) or {}, Outcome(None, statuses[number % 3]))
+    assert failed.ask(12) == silent.ask(12)
+
+
+def test_a_trial_that_waits_counts_until_it_is_told_again() -> None:
+    def play(status: TrialStatus, again: float) -> list[float]:
+        sampler = tpe({"x": Uniform(0, 1)}, 60)
+        for number in range(30):
+            params = sampler.ask(number) or {}
+            sampler.tell(number, params, Outcome((float(params["x"]),), status))  # type: ignore[arg-type]
+        asked = [sampler.ask(number) or {} for number in range(30, 40)]
+        for number in range(30):
+            params = sampler.ask(number) or {}
+            sampler.tell(number, params, finished(again * float(params["x"])))  # type: ignore[arg-type]
+        asked += [sampler.ask(number) or {} for number in range(40, 50)]
+        return numbers(asked, "x")
+
+    paused = play(TrialStatus.PAUSED, -1.0)
+    assert np.mean(paused[:10]) > 0.6
+    assert np.mean(paused[10:]) < 0.4
+
+
+def test_a_stopped_trial_counts_as_one_that_finished() -> None:
+    def proposals(status: TrialStatus) -> list[Params]:
+        sampler = tpe({"x": Uniform(0, 1)})
+        return search_with(sampler, lambda p: Outcome((float(p["x"]),), status), 20)  # type: ignore[arg-type]
+
+    assert proposals(TrialStatus.STOPPED) == proposals(TrialStatus.FINISHED)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_no_number_counts_for_nothing(value: float) -> None:
+    sampler = tpe({"x": Uniform(0, 1)})
+    search_with(sampler, lambda p: finished(value), 15)
+
+
+def test_the_number_of_values_is_that_of_the_objectives() -> None:
+    sampler = tpe({"x": Uniform(0, 1)})
+    with pytest.raises(UsageError, match="must be told with 1 values, one for each objective"):
+        sampler.tell(0, sampler.ask(0) or {}, finished(0.1, 0.2))
+
+
+DOMAINS: list[Domain] = [
+    Uniform(-1, 1),
+    LogUniform(1e-6, 1e-1),
+    QUniform(0.1, 0.7, 0.1),
+    QUniform(-100, 100, 7),
+    QLogUniform(0.1, 2.5, 0.1),
+    QLogUniform(1, 10**6, 3),
+    RandInt(-3, 3),
+    RandInt(0, 2**60),
+    Choice([[64], {"a": 1}, None, "x", 0.5]),
+    Choice([{"a": Uniform(0, 1), "b": [1, 2]}, {"b": [{"c": RandInt(1, 2)}, 5]}]),
+]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    space=st.dictionaries(st.sampled_from("abc"), st.sampled_from(DOMAINS), min_size=1).map(
+        parse_space
+    ),
+    seed=st.integers(0, 2**63),
+    scores=st.lists(st.floats(-1, 1), min_size=8, max_size=8),
+)
+def test_what_is_proposed_lies_in_the_space_and_is_plain(
+    space: Space, seed: int, scores: list[float]
+) -> None:
+    sampler = make_sampler({"name": "tpe", "startup_trials": 3}, space, seed=seed, num_trials=8)
+    for number, score in enumerate(scores):
+        params = sampler.ask(number)
+        assert params is not None
+        assert space.has(params)
+        assert repr(json.loads(json.dumps(params))) == repr(params)
+        sampler.tell(number, params, finished(score))
+
+
+def test_parameters_drawn_before_it_learns_are_not_correlated() -> None:
+    sampler = tpe({name: Uniform(0, 1) for name in "abc"}, 300)
+    rows = [list((sampler.ask(number) or {}).values()) for number in range(300)]
+    assert np.abs(np.corrcoef(np.array(rows, dtype=float).T) - np.eye(3)).max() < 0.2
+
+
+def test_trials_under_way_are_kept_apart() -> None:
+    sampler = tpe({"x": Uniform(0, 1)}, 60)
+    search_with(sampler, lambda p: finished(-abs(float(p["x"]) - 0.5)), 20)  # type: ignore[arg-type]
+    asked = [sampler.ask(number) or {} for number in range(20, 40)]
+    assert len({json.dumps(params) for params in asked}) == 20
+    assert np.std(numbers(asked, "x")) > 0.01
+
+
+SCRIPT = """
+import json
+from cerebro.search import make_sampler, parse_space
+from cerebro.search.decision import Outcome
+from cerebro.types import TrialStatus
+
+cnn = {"kind": "cnn", "depth": {"randint": [1, 3]}, "rate": {"uniform": [0, 1]}}
+space = parse_space({"lr": {"loguniform": [1e-4, 0.1]}, "model": [cnn, {"kind": "mlp"}]})
+sampler = make_sampler({"name": "tpe", "startup_trials": 3}, space, seed=5, num_trials=12)
+for number in range(12):
+    params = sampler.ask(number)
+    sampler.tell(number, params, Outcome((number % 5 / 5,), TrialStatus.FINISHED))
+    print(json.dumps(params))
+"""
+
+
+def test_another_process_gets_the_same_proposals() -> None:
+    def run(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", SCRIPT]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert done.stderr == ""
+        return done.stdout
+
+    assert run("1") == run("2")
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optuna.samplers.RandomSampler(),
+        lambda: optuna.samplers.NSGAIISampler(population_size=4),
+        lambda: optuna.samplers.BruteForceSampler(),
+    ],
+    ids=["random", "nsga2", "brute force"],
+)
+def test_samplers_of_optuna_are_seeded_by_the_search(make: Callable[[], Any]) -> None:
+    space = parse_space({"x": list(range(50)), "y": list(range(50))})
+
+    def proposals(seed: int) -> list[Params]:
+        sampler = make_sampler(make(), space, seed=seed, num_trials=12)
+        return search_with(sampler, lambda p: finished(float(p["x"])), 12)  # type: ignore[arg-type]
+
+    assert proposals(1) == proposals(1)
+    assert proposals(1) != proposals(2)
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_sampler_that_has_tried_everything_ends_the_search() -> None:
+    search = optuna.samplers.BruteForceSampler()
+    space = parse_space({"model": [{"kind": "a", "depth": tune.randint(1, 2)}, {"kind": "b"}]})
+    sampler = make_sampler(search, space, num_trials=10)
+    trials = search_with(sampler, lambda p: finished(0.5), 3)
+    assert len({json.dumps(params) for params in trials}) == 3
+    assert sampler.ask(3) is None
+
+
+def test_parameters_have_the_names_and_values_of_the_space() -> None:
+    grid = optuna.samplers.GridSampler({"lr": [0.1, 0.01], "act": ["relu", None]})
+    space = parse_space({"lr": LogUniform(1e-4, 1), "act": ["relu", "tanh", None]})
+    sampler = make_sampler(grid, space, num_trials=9)
+    trials = search_with(sampler, lambda p: finished(0.5), 4)
+    assert sorted(json.dumps(params) for params in trials) == sorted(
+        json.dumps({"lr": lr, "act": act}) for lr in (0.1, 0.01) for act in ("relu", None)
+    )
+
+
+def test_a_sampler_that_fails_is_named() -> None:
+    grid = optuna.samplers.GridSampler({"other": [1]})
+    sampler = make_sampler(grid, parse_space({"lr": Uniform(0, 1)}), num_trials=2)
+    with pytest.raises(UsageError, match="the Optuna sampler GridSampler must propose params"):
+        sampler.ask(0)
+
+
+def test_the_given_object_is_left_alone() -> None:
+    search = Drifting()
+    space = parse_space({"x": Uniform(0, 1)})
+    search_with(make_sampler(search, space, num_trials=5), lambda p: finished(0.5), 5)
+    assert search.last == 0.5
+
+
+def test_nothing_is_printed_or_logged(capfd: Any, caplog: Any) -> None:
+    before = optuna.logging.get_verbosity()
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("error")
+        search_with(tpe({"model": [CNN, MLP]}), lambda p: finished(0.5, violations=(1.0,)), 12)
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == before
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown sampler 'tep'. Known: nsga2, tpe."):
+        OptunaSampler(MIXED, "tep", seed=0)
+
+
+def test_it_goes_on_where_no_number_of_trials_is_given() -> None:
+    sampler = OptunaSampler(MIXED, seed=0)
+    assert sampler.num_trials is None
+    assert sampler.ask(10**6) is not None
