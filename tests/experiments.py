@@ -24,7 +24,9 @@ from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.recovery import load_history, open_run
 from cerebro.run.spec import Checkpointing, RunSpec
-from cerebro.search import make_sampler, parse_space
+from cerebro.search import Space, make_sampler, parse_space
+from cerebro.search.stopper import Stopper
+from cerebro.search.stoppers import make_stopper
 from cerebro.storage import LocalStore
 from cerebro.storage.disk import Buffer, Disk
 from cerebro.testing.toy import ToyTask
@@ -93,8 +95,26 @@ def fit_toy(
         Settings(**chosen),
         store=LocalStore(root, disk),
         backend=backend or InlineBackend(),
-        sampler=make_sampler(spec.search, space, seed=spec.seed, num_trials=spec.num_trials),
+        sampler=make_sampler(
+            *({"name": spec.search, **spec.search_options}, space),
+            **{"seed": spec.seed, "num_trials": spec.num_trials, "modes": [spec.mode]},
+        ),
         trackers=trackers,
+        stopper=toy_stopper(spec, space),
+    )
+
+
+def toy_stopper(spec: RunSpec, space: Space) -> Stopper | None:
+    """What the spec says about how far trials are trained."""
+    given = [dict(each) for each in (spec.goal, spec.stopper) if each]
+    return make_stopper(
+        given or None,
+        metric=spec.metric,
+        mode=spec.mode,
+        epochs=spec.epochs,
+        num_trials=spec.num_trials,
+        seed=spec.seed,
+        space=space,
     )
 
 

@@ -10,6 +10,11 @@ from cerebro.errors import ConfigError
 from cerebro.search.wording import show, unknown
 from cerebro.types import Json
 
+#: Keys that may have a mapping below them whose keys are known elsewhere.
+_OPEN = ("search", "stopper", "goal", "budget", "constraints")
+#: Of these, those where a string is short for a mapping with a name.
+_NAMED = ("search", "stopper")
+
 
 def apply_overrides(document: Document, overrides: Sequence[str], keys: Iterable[str]) -> Document:
     """The document with the overrides in it, later ones winning; `keys` are those at the top.
@@ -54,13 +59,17 @@ def _check_path(path: KeyPath, tree: dict[str, Json], keys: Sequence[str], where
     if len(path) == 1:
         return
     name = str(path[1])
-    if top == "search":
-        return  # the schema knows its keys
     below = tree.get(top)
-    if top != "space" or not isinstance(below, dict):
+    if top == "space" and isinstance(below, dict):
+        if name not in below:
+            raise ConfigError(f"{where}: {unknown('parameter', name, below)}")
+    elif top not in _OPEN:
         raise ConfigError(f"{where}: `{top}` has no keys below it.")
-    if name not in below:
-        raise ConfigError(f"{where}: {unknown('parameter', name, below)}")
+    elif not isinstance(below, dict | None) and not (top in _NAMED and isinstance(below, str)):
+        raise ConfigError(
+            f"{where}: `{top}` is {show(below)}, which has no keys below it. Write it anew, as in "
+            f"{top}={{...}}."
+        )
 
 
 def _put(tree: dict[str, Json], path: KeyPath, value: Json) -> None:
@@ -72,6 +81,6 @@ def _put(tree: dict[str, Json], path: KeyPath, value: Json) -> None:
     if below is None:
         below = {}
     elif not isinstance(below, dict):
-        # `search: random` is short for {name: random}.
+        # `search: random` is short for {name: random}; so it is with stoppers.
         below = {"name": below}
     tree[top] = {**below, str(path[1]): value}

@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
     StringConstraints,
     ValidationError,
 )
-from pydantic_core import ErrorDetails
 
 from cerebro.config.overrides import apply_overrides
+from cerebro.config.problems import describe, kind_of, problem_at, report
 from cerebro.config.resolve import (
     backend_reference,
     check_run_name,
     resolve_path,
     task_reference,
 )
-from cerebro.config.yaml import Document, KeyPath, Place, load_yaml
+from cerebro.config.yaml import Document, load_yaml
 from cerebro.errors import ConfigError, UsageError
+from cerebro.run.request import Request, choose
+from cerebro.run.spec import Checkpointing
 from cerebro.run.stacks import check_setting
+from cerebro.search.budget import parse_budget
 from cerebro.search.domain import Domain
-from cerebro.search.sampler import make_sampler
+from cerebro.search.sampler import SAMPLERS
 from cerebro.search.space import Space, check_parameter_name, parse_domain
-from cerebro.search.wording import show, unknown
-from cerebro.types import Mode
+from cerebro.search.wording import unknown
+from cerebro.storage import layout
+from cerebro.types import Json, Mode
+
+
+def _listed(value: object) -> object:
+    """One value stands for a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def _check_budget(value: object) -> object:
+    parse_budget(value)
+    return value
+
 
 Name = Annotated[str, AfterValidator(check_run_name)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
 
-# Missing keys have no line; they are told last.
-_LAST = 2 * sys.maxsize
+#: What is wrong, and the keys that it may be said of: the first that the file has.
+_Objection: TypeAlias = tuple[str, Sequence[str]]
+
+#: Parts of a request that may be left out, with what they are then.
+_PARTS: Mapping[str, Mapping[str, object]] = {
+    "warm_start": {"warm_start": ()},
+    "stopper": {"stopper": None},
+    "folds": {"folds": 0},
+    "goal": {"goal": None, "epochs": 1},
+}
 
 
 class ExperimentConfig(BaseModel):
@@ -64,20 +89,38 @@ class ExperimentConfig(BaseModel):
     workers: Count | None = None
     #: Fixed for a run, because it decides the last bits of sums.
     threads_per_worker: Count = 1
-    #: Decides initial weights, batch orders and random search.
+    #: Decides initial weights, batch orders and what a search draws.
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    #: How often a trial sees every row.
-    epochs: Count
+    #: How often a trial sees every row; here, or as max_epochs of the goal.
+    epochs: Count | None = None
     #: Here or in the space, not both.
     batch_size: Count | None = None
-    #: grid or random; or a mapping {name: random, trials: 20}.
-    search: Text = "grid"
-    #: How many trials random search draws.
+    #: What to try: a name, or a mapping with a name and options, {name: random, trials: 20}.
+    search: Any = "grid"
+    #: How many trials; a grid tries all.
     num_trials: Count | None = None
-    #: The metric that ranks trials, such as val_accuracy.
-    metric: Text
-    #: Whether the larger (max) or the smaller (min) metric is better.
-    mode: Annotated[Mode, Field(strict=False)]
+    #: The metrics that rank trials, such as val_accuracy: one, or two to be weighed.
+    metric: Annotated[list[Text], BeforeValidator(_listed)]
+    #: For each whether the larger (max) or the smaller (min) is better.
+    mode: Annotated[list[Annotated[Mode, Field(strict=False)]], BeforeValidator(_listed)]
+    #: Who is trained how far: a name, a mapping {name: asha, eta: 4}, or a list of these.
+    stopper: Any = None
+    #: Ends the run once it is reached: {target: 0.97}.
+    goal: dict[str, Any] | None = None
+    #: What all trials together may take: "30m", "200 epochs", or a mapping of several.
+    budget: Annotated[Any, PlainValidator(_check_budget)] = None
+    #: Trials under way at once; what keeps the workers busy where it is left out.
+    concurrent: Count | None = None
+    #: Trials of each configuration.
+    seeds: Count = 1
+    #: Trials of each configuration, each holding out another part of the train shards.
+    folds: Annotated[int, Field(ge=2)] | None = None
+    #: The largest value that a metric may have; trials above it rank last.
+    constraints: dict[Text, Bound] = {}
+    #: Params to try first.
+    warm_start: list[dict[str, Any]] = []
+    #: The directory of an earlier run that an adaptive search learns from.
+    learn_from: Text | None = None
     #: When a trial's state is made durable; off gives up resume.
     checkpoint: Literal["visit", "epoch", "off"] = "visit"
     #: Train trials of one structure as one: auto, probe, false, or so many at most.
@@ -94,12 +137,31 @@ class ExperimentConfig(BaseModel):
         Annotated[Domain, PlainValidator(parse_domain)],
     ]
 
-
-class _Problem(NamedTuple):
-    """Something wrong; problems sort in reading order."""
-
-    place: Place
-    message: str
+    def to_request(self) -> Request:
+        """What the file asks for, less what an earlier run has shown."""
+        return Request(
+            name=self.name,
+            space=Space(self.space),
+            search=self.search,
+            num_trials=self.num_trials,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            metric=self.metric,
+            mode=self.mode,
+            seed=self.seed,
+            threads_per_worker=self.threads_per_worker,
+            checkpoint=Checkpointing(self.checkpoint),
+            stack=self.stack,
+            same_order=self.same_order,
+            stopper=self.stopper,
+            goal=self.goal,
+            budget=self.budget,
+            concurrent=self.concurrent,
+            seeds=self.seeds,
+            folds=self.folds or 0,
+            constraints=self.constraints,
+            warm_start=self.warm_start,
+        )
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -112,14 +174,15 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
         place = document.place(())
         raise ConfigError(
             f"{place.text}: an experiment file must be a mapping of keys to values, "
-            f"but got {_kind(document.tree)}."
+            f"but got {kind_of(document.tree)}."
         )
     document = apply_overrides(document, overrides, ExperimentConfig.model_fields)
     document = _flatten_search(document)
     try:
         config = ExperimentConfig.model_validate(document.tree)
     except ValidationError as error:
-        raise _report([_describe(detail, document) for detail in error.errors()]) from None
+        known = ExperimentConfig.model_fields
+        raise report([describe(each, document, known) for each in error.errors()]) from None
     return _resolve(config, document, Path(path).absolute().parent)
 
 
@@ -129,102 +192,96 @@ def _flatten_search(document: Document) -> Document:
     search = tree.get("search") if isinstance(tree, dict) else None
     if not isinstance(tree, dict) or not isinstance(search, dict):
         return document
+    options = {"name": "grid", **search}
+    kind = SAMPLERS.get(str(options["name"]))
+    known = ("name", "trials", *(kind.options if kind else search))
     for key in search:
-        if key not in ("name", "trials"):
+        if key not in known:
             place = document.place(("search", key))
-            raise ConfigError(f"{place.text}: {unknown('key of search', key, ('name', 'trials'))}")
+            raise ConfigError(f"{place.text}: {unknown('key of search', key, known)}")
     if "trials" in search and "num_trials" in tree:
         place = document.place(("search", "trials"))
         raise ConfigError(
             f"{place.text}: `search.trials` and `num_trials` mean the same; keep one."
         )
-    flat = {**tree, "search": search.get("name", "grid")}
-    places = {**document.places, ("search",): document.place(("search", "name"))}
+    trials = options.pop("trials", None)
+    flat: dict[str, Json] = {**tree, "search": options if len(options) > 1 else options["name"]}
+    places = dict(document.places)
+    if len(options) == 1:
+        places[("search",)] = document.place(("search", "name"))
     if "trials" in search:
-        flat["num_trials"] = search["trials"]
+        flat["num_trials"] = trials
         places[("num_trials",)] = document.place(("search", "trials"))
     return Document(source=document.source, tree=flat, places=places)
 
 
 def _resolve(config: ExperimentConfig, document: Document, directory: Path) -> ExperimentConfig:
     """Check what the types cannot, and make paths absolute."""
-    problems: list[_Problem] = []
+    learn_from = config.learn_from and resolve_path(config.learn_from, directory)
+    found = {
+        "data": resolve_path(config.data, directory),
+        "store": resolve_path(config.store, directory),
+        "learn_from": learn_from,
+    }
+    resolved = config.model_copy(update=found)
+    problems = [*_wrong_names(config, directory), *_wrong_paths(resolved), *_misfits(config)]
+    if problems:
+        raise report([problem_at(document, keys, message) for message, keys in problems])
+    task = str(task_reference(config.task, directory))
+    return resolved.model_copy(update={"task": task})
 
-    def add(message: str, *keys: str) -> None:
-        written = [document.place((key,)) for key in keys if (key,) in document.places]
-        problems.append(_Problem(written[0] if written else nowhere, message))
 
-    nowhere = Place(_LAST, document.source)
-
-    space = Space(config.space)
-    task = config.task
-    data = resolve_path(config.data, directory)
+def _wrong_names(config: ExperimentConfig, directory: Path) -> Iterator[_Objection]:
     try:
         backend_reference(config.backend)
     except UsageError as error:
-        add(str(error), "backend")
+        yield str(error), ("backend",)
     try:
-        task = str(task_reference(config.task, directory))
+        task_reference(config.task, directory)
     except UsageError as error:
-        add(str(error), "task")
-    try:
-        make_sampler(config.search, space, seed=config.seed, num_trials=config.num_trials)
-    except UsageError as error:
-        add(str(error), "search", "space")
+        yield str(error), ("task",)
+
+
+def _wrong_paths(config: ExperimentConfig) -> Iterator[_Objection]:
+    data, store, earlier = config.data, config.store, config.learn_from
     if "://" not in data and not os.path.isdir(data):
-        add(f"the dataset directory {data!r} does not exist.", "data")
-    store = resolve_path(config.store, directory)
+        yield f"the dataset directory {data!r} does not exist.", ("data",)
     if "://" not in store and os.path.exists(store) and not os.path.isdir(store):
-        add(f"the store must be a directory, but {store!r} is a file.", "store")
-    if ("batch_size" in space) == (config.batch_size is not None):
-        both = "both" if "batch_size" in space else "neither"
-        add(f"`batch_size` must be a key or in the space, but is in {both}.", "batch_size")
-    if problems:
-        raise _report(problems)
-    return config.model_copy(update={"task": task, "data": data, "store": store})
+        yield f"the store must be a directory, but {store!r} is a file.", ("store",)
+    if earlier and not os.path.isfile(os.path.join(earlier, layout.RUN)):
+        message = f"a run to learn from must have a {layout.RUN}, but {earlier!r} has none."
+        yield message, ("learn_from",)
 
 
-def _describe(detail: ErrorDetails, document: Document) -> _Problem:
-    """One of pydantic's findings in our words."""
-    path: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
-    key = ".".join(str(part) for part in path)
-    kind = detail["type"]
-    if kind == "missing":
-        return _Problem(Place(_LAST, document.source), f"the key {key!r} is missing.")
-    place = document.place(path)
-    if kind == "extra_forbidden":
-        return _Problem(place, unknown("key", key, ExperimentConfig.model_fields))
-    if kind == "value_error":
-        return _Problem(place, f"`{key}`: {detail['ctx']['error']}")
-    return _Problem(place, f"`{key}` {_expectation(detail)}, but got {_got(detail['input'])}.")
+def _misfits(config: ExperimentConfig) -> Iterator[_Objection]:
+    """What does not fit together."""
+    if ("batch_size" in config.space) == (config.batch_size is not None):
+        both = "both" if "batch_size" in config.space else "neither"
+        message = f"`batch_size` must be a key or in the space, but is in {both}."
+        yield message, ("batch_size",)
+    if config.epochs is None and "max_epochs" not in (config.goal or {}):
+        yield "the key 'epochs' is missing.", ("epochs",)
+        return
+    request = config.to_request()
+    objection = _objection(request)
+    if objection is not None:
+        yield objection, _blame(request, objection)
 
 
-def _expectation(detail: ErrorDetails) -> str:
-    if detail["type"] == "string_too_short":
-        return "must not be empty"
-    words = {"dict_type": "must be a mapping", "int_type": "must be an integer"}
-    text = words.get(detail["type"], detail["msg"])
-    return text.replace("Input should be", "must be").replace("a valid ", "a ")
+def _blame(request: Request, objection: str) -> Sequence[str]:
+    """The keys that may be to blame, likeliest first."""
+    if len(request.metric) != len(request.mode):
+        return ("mode",)
+    for key, without in _PARTS.items():
+        # Without the part that is to blame something else is wrong, or nothing.
+        if _objection(dataclasses.replace(request, **without)) != objection:  # type: ignore[arg-type]
+            return (key,)
+    return ("search", "space")
 
 
-def _got(value: object) -> str:
-    return f"{show(value)} ({_kind(value)})" if value is not None else "nothing"
-
-
-def _kind(value: object) -> str:
-    names: Mapping[type, str] = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "a mapping",
-    }
-    return names.get(type(value), "nothing")
-
-
-def _report(problems: Sequence[_Problem]) -> ConfigError:
-    first, *others = sorted(problems, key=lambda problem: problem.place.line)
-    count = len(others)
-    more = f" ({count} more problem{'s' if count > 1 else ''}.)" if count else ""
-    return ConfigError(f"{first.place.text}: {first.message}{more}")
+def _objection(request: Request) -> str | None:
+    try:
+        choose(request)
+    except UsageError as error:
+        return str(error)
+    return None

@@ -169,7 +169,7 @@ class Planner:
             return []
         out: list[Instruction] = []
         is_retried = self._judge(visit, cause, signature, out)
-        if is_retried and cause is Cause.MEMORY:
+        if is_retried and self.units[unit].history(step).memory:
             # It bars the others, also from this worker.
             self._retry(visit)
             is_retried = False

@@ -12,6 +12,7 @@ from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.stacks import Setting
 from cerebro.search.budget import parse_budget
 from cerebro.search.decision import Outcome
+from cerebro.search.goal import Goal
 from cerebro.search.sampler import Sampler, describe_search, make_sampler
 from cerebro.search.space import Space
 from cerebro.search.stopper import Stopper
@@ -60,10 +61,21 @@ class Resolved(NamedTuple):
     stopper: Stopper
 
 
-def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
-    """Make a request into a run; UsageError where its parts do not fit each other."""
+class Chosen(NamedTuple):
+    """What a request comes to, whatever the data."""
+
+    objectives: Sequence[tuple[str, Mode]]
+    epochs: int
+    num_trials: int | None
+    sampler: Sampler
+    goal: Goal | None
+    stopper: Stopper | None
+
+
+def choose(request: Request) -> Chosen:
+    """Make what needs no data; UsageError where the parts of a request do not fit each other."""
     objectives = _objectives(request)
-    (metric, mode), *others = objectives
+    metric, mode = objectives[0]
     goal = None if request.goal is None else make_goal(request.goal, metric=metric, mode=mode)
     epochs = _epochs(request, None if goal is None else goal.max_epochs)
     repeats = _repeats(request)
@@ -81,6 +93,13 @@ def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
         # How many there are is known now.
         planned = None if sampler.num_trials is None else repeats * sampler.num_trials
         stopper = _make_stopper(request, metric, mode, epochs, planned)
+    return Chosen(objectives, epochs, num_trials, sampler, goal, stopper)
+
+
+def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
+    """Make a request into a run; UsageError where it cannot be carried out."""
+    objectives, epochs, num_trials, sampler, goal, stopper = choose(request)
+    (metric, mode), *others = objectives
     search = describe_search(request.search)
     described = {} if stopper is None else stopper.describe()
     spec = RunSpec(

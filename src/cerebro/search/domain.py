@@ -92,9 +92,9 @@ Option: TypeAlias = "Json | Subspace"
 class Choice(Domain):
     """One of the listed values, each as likely as the others; types are kept.
 
-    Where a dict among them contains a domain, all dicts among them are subspaces: the trial's
-    value is that dict, with a value for every domain in it. Inside a subspace a list is a choice,
-    as everywhere in a space.
+    Where a dict among them contains a domain (an object, or written `{"randint": [1, 3]}`), all
+    dicts among them are subspaces: the trial's value is that dict, with a value for every domain
+    in it. Inside a subspace a list is a choice and a plain value a constant, as everywhere.
 
     >>> Choice([32, "auto", None, [64, 64]]).listed()
     (32, 'auto', None, [64, 64])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import random
 from collections.abc import Sequence
 
 from cerebro.errors import UsageError
 from cerebro.search.domain import Choice, Domain, LogUniform, QUniform, RandInt, Uniform
 from cerebro.search.ranges import is_number
+from cerebro.search.seeding import stream
 from cerebro.search.space import Space
 from cerebro.search.wording import show, unknown
 from cerebro.types import Json, Params
@@ -31,7 +29,7 @@ class Mutation:
 
     >>> from cerebro.search.space import parse_space
     >>> mutation = Mutation(parse_space({"lr": Uniform(0, 1)}), None, (0.5, 2.0), 0.0)
-    >>> mutation.apply({"lr": 0.75}, (0, 3, 1))["lr"] in (0.375, 1.0)
+    >>> mutation.apply({"lr": 0.75}, seed=0, trial=3, epochs=1)["lr"] in (0.375, 1.0)
     True
     """
 
@@ -52,12 +50,11 @@ class Mutation:
         self._factors = tuple(factors)
         self._resample = resample
 
-    def apply(self, params: Params, key: Sequence[int]) -> dict[str, Json]:
-        """The params changed; the same key and params give the same."""
+    def apply(self, params: Params, *, seed: int, trial: int, epochs: int) -> dict[str, Json]:
+        """The params changed, for a trial with so many epochs behind it."""
         changed = dict(params)
         for name in self.names:
-            digest = hashlib.sha256(json.dumps([*key, name]).encode()).digest()
-            rng = random.Random(digest)  # noqa: S311  # repeatable on purpose
+            rng = stream(seed, trial, f"{epochs} {name}")
             domain = self._space[name]
             if rng.random() < self._resample or not domain.has(changed.get(name)):
                 changed[name] = domain.sample(rng)

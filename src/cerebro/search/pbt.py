@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 
 from cerebro.errors import UsageError
@@ -11,6 +10,7 @@ from cerebro.search.checks import check_real, check_whole
 from cerebro.search.decision import Clone, Decision, Promote, Report
 from cerebro.search.mutation import Mutation
 from cerebro.search.scale import Scale
+from cerebro.search.seeding import stream
 from cerebro.search.space import Space
 from cerebro.search.stopper import Endless
 from cerebro.search.wording import show
@@ -103,7 +103,9 @@ class Pbt(Endless):
         source = self._source_for(trial, epochs)
         if source is None:
             return [Promote(trial, self._next_boundary(epochs))]
-        params = self._mutation.apply(self._params[source], (self._seed, trial, epochs))
+        params = self._mutation.apply(
+            self._params[source], seed=self._seed, trial=trial, epochs=epochs
+        )
         reason = (
             f"{self._scale.show(self._scores[trial])} after epoch {epochs} is among the worst of "
             f"{len(self._scores)}: a copy of {trial_id(source)} takes its place"
@@ -136,8 +138,7 @@ class Pbt(Endless):
         best = [each for each in ranked[:count] if self._scores[each] > self._scores[trial]]
         if not best:
             return None
-        key = f"{self._seed} {trial} {epochs}"
-        return random.Random(key).choice(best)  # noqa: S311  # repeatable on purpose
+        return stream(self._seed, trial, f"{epochs}").choice(best)
 
     def _forget(self, trial: int) -> None:
         for known in (self._params, self._behind, self._scores):

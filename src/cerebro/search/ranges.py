@@ -93,9 +93,6 @@ class _Range(Domain):
                 f"`low < high` must hold, but got low={self.low!r}, high={self.high!r}."
             )
 
-    def sample(self, rng: random.Random) -> Json:
-        return self.at(rng.random())
-
     def has(self, value: Json) -> bool:
         return is_number(value) and self.low <= value <= self.high
 
@@ -124,6 +121,9 @@ class Uniform(_Range):
 
     name: ClassVar[str] = "uniform"
 
+    def sample(self, rng: random.Random) -> float:
+        return self.at(rng.random())
+
     def at(self, part: float) -> float:
         return self.inside(_between(self.low, self.high, part))
 
@@ -141,6 +141,9 @@ class LogUniform(_Range):
     def __post_init__(self) -> None:
         _Range.__post_init__(self)
         _check_positive(self.low)
+
+    def sample(self, rng: random.Random) -> float:
+        return self.at(rng.random())
 
     def at(self, part: float) -> float:
         exponent = _between(math.log(self.low), math.log(self.high), part)

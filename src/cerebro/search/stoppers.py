@@ -37,8 +37,7 @@ _OF_RUN = ("epochs", "num_trials", "seed", "space")
 
 
 class Stoppers:
-    """Several stoppers at once: a trial waits while any of them holds it, and the first to stop it
-    does.
+    """Several stoppers at once: a trial waits while any of them holds it, and ends if one ends it.
 
     A Promote has its effect once all of them let the trial go on that far.
 

@@ -34,6 +34,14 @@ space:
 keep_top: 3
 stack: 4
 same_order: true
+stopper: {name: asha, eta: 4}
+goal: {target: 0.97}
+budget: 30m
+concurrent: 8
+seeds: 3
+constraints: {val_seconds: 2.5}
+warm_start: [{lr: 0.1, width: 32, wd: 1e-3, dropout: 0.1}]
+learn_from: runs/earlier
 """
 SHORT = """\
 name: digits
@@ -50,6 +58,8 @@ space: {lr: [0.1, 0.01], batch_size: [32]}
 def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("data/digits").mkdir(parents=True)
+    Path("runs/earlier").mkdir(parents=True)
+    Path("runs/earlier/run.json").write_text("{}")
     Path("tasks.py").write_text("raise SystemExit('the task must not be imported')\n")
 
 
@@ -102,13 +112,22 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "batch_size": 32,
         "search": "random",
         "num_trials": 20,
-        "metric": "val_accuracy",
-        "mode": Mode.MAX,
+        "metric": ["val_accuracy"],
+        "mode": [Mode.MAX],
         "checkpoint": "off",
         "keep_top": 3,
         "device": "cpu",
         "stack": 4,
         "same_order": True,
+        "stopper": {"name": "asha", "eta": 4},
+        "goal": {"target": 0.97},
+        "budget": "30m",
+        "concurrent": 8,
+        "seeds": 3,
+        "folds": None,
+        "constraints": {"val_seconds": 2.5},
+        "warm_start": [{"lr": 0.1, "width": 32, "wd": 1e-3, "dropout": 0.1}],
+        "learn_from": f"{tmp_path}/runs/earlier",
     }
     assert list(space) == ["lr", "width", "wd", "dropout"]
     assert space["lr"] == Choice([0.1, 0.01])
@@ -151,7 +170,7 @@ def test_a_store_url_stays_as_it_is() -> None:
 def test_loading_writes_nothing(tmp_path: Path) -> None:
     load(FULL)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "data", "experiment.yaml", "tasks.py",
+        "data", "experiment.yaml", "runs", "tasks.py",
     ]  # fmt: skip
 
 
@@ -160,18 +179,49 @@ def test_search_may_be_a_mapping() -> None:
     assert (config.search, config.num_trials) == ("random", 7)
 
 
+def test_a_search_may_have_options() -> None:
+    config = load(SHORT + "search: {name: tpe, trials: 50, startup_trials: 10}\n")
+    assert config.search == {"name": "tpe", "startup_trials": 10}
+    assert config.num_trials == 50
+
+
+def test_two_metrics_have_two_modes() -> None:
+    text = SHORT.replace("val_loss", "[val_loss, size]").replace("mode: min", "mode: [min, min]")
+    config = load(text, "search={name: nsga2, trials: 8}")
+    assert (config.metric, config.mode) == (["val_loss", "size"], [Mode.MIN, Mode.MIN])
+
+
+def test_the_goal_may_say_how_many_epochs_there_are() -> None:
+    text = SHORT.replace("epochs: 5", "goal: {target: 0.1, max_epochs: 40}")
+    assert load(text).epochs is None
+
+
+def test_a_stopper_may_say_how_many_trials_there_are() -> None:
+    text = SHORT + "search: random\nstopper: hyperband\n"
+    assert load(text).num_trials is None
+
+
+def test_what_is_asked_for_is_what_the_file_says() -> None:
+    request = load(FULL).to_request()
+    assert (request.stopper, request.goal) == ({"name": "asha", "eta": 4}, {"target": 0.97})
+    assert (request.budget, request.concurrent, request.seeds) == ("30m", 8, 3)
+    assert (request.metric, request.mode) == (["val_accuracy"], ["max"])
+    assert (request.constraints, request.folds) == ({"val_seconds": 2.5}, 0)
+    assert request.warm_start == [{"lr": 0.1, "width": 32, "wd": 1e-3, "dropout": 0.1}]
+
+
 @pytest.mark.parametrize(
     ("line", "text", "message"),
     [
         (9, "epochz: 5", "unknown key 'epochz'. Known: name, task, data, "),
-        (9, "epochz: 5", "Did you mean 'epochs'? (1 more problem.)"),
+        (9, "epochz: 5", "Did you mean 'epochs'?"),
         (6, "workers: two", "`workers` must be an integer, but got 'two' (a string)."),
         (6, "workers: 2.0", "`workers` must be an integer, but got 2.0 (a number)."),
         (6, "workers: true", "`workers` must be an integer, but got True (a boolean)."),
         (6, "workers: 0", "`workers` must be greater than or equal to 1, but got 0"),
         (8, "seed: -1", "`seed` must be greater than or equal to 0, but got -1 (an integer)."),
         (9, "epochs: [5]", "`epochs` must be an integer, but got [5] (a list)."),
-        (9, "epochs:", "`epochs` must be an integer, but got nothing."),
+        (9, "epochs:", "the key 'epochs' is missing."),
         (1, "name: 7", "`name` must be a string, but got 7 (an integer)."),
         (1, "name: ../x", "`name`: a run's name must start with a letter or digit"),
         (1, 'name: "x\\n"', "`name`: a run's name must start with a letter or digit"),
@@ -190,21 +240,63 @@ def test_search_may_be_a_mapping() -> None:
         (2, "task: taks.py:Digits", "the task 'taks.py:Digits' needs the file "),
         (3, "data: data/digit", "the dataset directory "),
         (3, 'data: "a\\0b\\n"', "a\\x00b\\n' does not exist."),
-        (11, "search: rnadom", "unknown search 'rnadom'. Known: grid, random."),
+        (11, "search: rnadom", "unknown search 'rnadom'. Known: grid, nsga2, random, sobol, tpe."),
         (11, "search: grid", "num_trials belongs to random search"),
-        (11, "search: [grid]", "`search` must be a string, but got ['grid']"),
+        (11, "search: [grid]", "`search` must be a name, a mapping with a name"),
         (11, "search: {nam: grid}", "unknown key of search 'nam'. Known: name, trials."),
         (11, "search: {name: random, trials: 3}", "`search.trials` and `num_trials`"),
         (12, "num_trials: 0", "`num_trials` must be greater than or equal to 1"),
         (18, "  a b: 1", "`space.a b`: a parameter's name must start with"),
         (20, "  wd: {loguniform: [1, 0]}", "`space.wd`: `low < high` must hold"),
         (20, "  wd: {lognormal: [1, 0]}", "`space.wd`: unknown domain 'lognormal'."),
+        (14, "mode: [max, min]", "each metric needs a mode, but got"),
+        (25, "stopper: ahsa", "unknown stopper 'ahsa'."),
+        (25, "stopper: 5", "a stopper is a name ("),
+        (25, "stopper: {name: asha, etaa: 4}", "unknown argument of stopper 'asha' 'etaa'."),
+        (25, "stopper: {name: asha, grace: 9}", "`grace < epochs` must hold"),
+        (25, "stopper: [asha, {name: patience, patience: 0}]", "`patience >= 1` must hold"),
+        (26, "goal: 0.97", "`goal` must be a mapping, but got 0.97 (a number)."),
+        (26, "goal: {max_epochs: 4}", "stopper 'goal' needs target."),
+        (26, "goal: {target: high}", "`target` must be a finite number, but got target='high'."),
+        (27, "budget: 30", "a budget is a time such as '30m'"),
+        (27, "budget: 30x", "a time must be a positive number of seconds or text such as"),
+        (27, "budget: {tiem: 30m}", "unknown budget 'tiem'."),
+        (28, "concurrent: 0", "`concurrent` must be greater than or equal to 1"),
+        (29, "seeds: 0", "`seeds` must be greater than or equal to 1"),
+        (29, "folds: 1", "`folds` must be greater than or equal to 2"),
+        (29, "seeds: 3\nfolds: 2", "a configuration is repeated with seeds or with folds"),
+        (30, "constraints: {size: big}", "`constraints.size` must be a number, but got 'big'"),
+        (30, "constraints: {size: .nan}", "`constraints.size` must be a finite number"),
+        (31, "warm_start: {lr: 0.1}", "`warm_start` must be a list"),
+        (31, "warm_start: [{lr: 0.1}]", "warm_start[0] must have a value for every parameter"),
+        (32, "learn_from: runs/erlier", "a run to learn from must have a run.json, but '"),
     ],
 )
 def test_a_wrong_line_is_named(line: int, text: str, message: str) -> None:
     told = failure(changed(line, text))
     assert told.startswith(f"experiment.yaml:{line}: ")
     assert message in told
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("stopper:\n  name: asha\n  eta: 1", 10),
+        ("stopper:\n  name: asha\n  etaa: 4", 10),
+        ("stopper:\n  eta: 4\n  name: ahsa", 10),
+        ("stopper:\n- asha\n- name: patience\n  patience: 0", 11),
+        ("goal:\n  metric: val_size\n  target: 1", 9),
+        ("search:\n  name: tpe\n  trials: 3\n  startup_trials: 0", 11),
+        ("search:\n  name: tpe\n  trials: 3\n  startup_trialz: 3", 11),
+        (
+            "search: {name: sobol, trials: 3}\nwarm_start:\n- {lr: 1, batch_size: 32}\n- {lrr: 1}",
+            11,
+        ),
+        ("budget:\n  time: 30m\n  epochs: -1", 8),
+    ],
+)
+def test_the_line_within_a_part_is_named(text: str, line: int) -> None:
+    assert failure(f"{SHORT}{text}\n").startswith(f"experiment.yaml:{line}: ")
 
 
 def test_a_batch_size_in_two_places_is_refused() -> None:
@@ -254,7 +346,7 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     [
         ("epochs=3", "epochs", 3),
         ("name=other", "name", "other"),
-        ("metric=a=b", "metric", "a=b"),
+        ("metric=a=b", "metric", ["a=b"]),
         ("device=cuda:0", "device", "cuda:0"),
         ("workers=", "workers", None),
     ],
@@ -298,8 +390,29 @@ def test_an_override_may_change_the_search(overrides: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "key", "value"),
+    [
+        (["stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
+        (["stopper=asha", "stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
+        (["stopper=[asha, patience]"], "stopper", ["asha", "patience"]),
+        (["budget=10m"], "budget", "10m"),
+        (["budget=", "budget.epochs=9"], "budget", {"epochs": 9}),
+        (["goal.target=0.9"], "goal", {"target": 0.9}),
+        (["constraints.size=3"], "constraints", {"val_seconds": 2.5, "size": 3}),
+    ],
+)
+def test_an_override_may_change_how_far_trials_are_trained(
+    overrides: list[str], key: str, value: object
+) -> None:
+    assert getattr(load(FULL, *overrides), key) == value
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("stopper.eta=0", "override 'stopper.eta=0': `eta >= 2` must hold, but got eta=0."),
+        ("budget.epochs=9", "override 'budget.epochs=9': `budget` is '30m', which has no keys"),
+        ("budget=10x", "override 'budget=10x': `budget`: a time must be a positive number"),
         ("epochz=3", "override 'epochz=3': unknown key 'epochz'. Known: name, "),
         ("epochz=3", "Did you mean 'epochs'?"),
         ("epochs", "override 'epochs': an override is written key=value or key.sub=value."),

@@ -20,6 +20,7 @@ from cerebro.mop.messages import (
     UnitAdded,
     UnitFailed,
     UnitFinished,
+    UnitPaused,
     UnitReduced,
     UnitStopped,
     VisitDone,
@@ -47,6 +48,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.has_lag = lag is not None
         self.units: dict[int, Unit] = {}
         self.closed: set[int] = set()
+        self.paused: set[int] = set()
         #: Trials that each unit's visits of an epoch must have.
         self.members: dict[tuple[int, int], tuple[int, ...]] = {}
         self.staying: dict[int, tuple[int, ...]] = {}
@@ -63,7 +65,7 @@ class PlanMachine(RuleBasedStateMachine):
             if isinstance(instruction, Start):
                 (worker,) = instruction.workers
                 assert worker not in self.running
-                assert instruction.visit.unit not in self.closed
+                assert instruction.visit.unit not in self.closed | self.paused
                 self.running[worker] = instruction.visit
                 where = (instruction.visit.unit, instruction.visit.epoch)
                 expected = self.members.setdefault(where, self.staying[where[0]])
@@ -165,6 +167,55 @@ class PlanMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.units)
     @rule(data=st.data())
+    def pause_unit(self, data: st.DataObject) -> None:
+        unit = data.draw(st.sampled_from(sorted(self.units)))
+        if unit not in self.closed:
+            self.paused.add(unit)
+        assert self.send(UnitPaused(unit)) == []
+
+    def at_rest(self) -> list[int]:
+        """Paused units of which nothing runs."""
+        busy = {visit.unit for visit in self.running.values()}
+        return sorted(self.paused - self.closed - busy)
+
+    @precondition(lambda self: self.at_rest())
+    @rule(data=st.data())
+    def go_on(self, data: st.DataObject) -> None:
+        self.resume(data.draw(st.sampled_from(self.at_rest())))
+
+    def resume(self, number: int) -> None:
+        """Take a paused unit out, and add it again where it is; its epoch is evaluated anew."""
+        epoch, step = self.planner.progress(number)
+        trials = self.planner.units[number].trials
+        self.log[number] = [line for line in self.log[number] if line[:2] != (epoch, Phase.EVAL)]
+        self.send(UnitStopped(number))
+        self.add_again(number, self.units[number]._replace(trials=trials), epoch, step)
+
+    def add_again(self, number: int, unit: Unit, epoch: int, step: int) -> None:
+        self.num_reopened += self.planner.finished
+        self.closed.discard(number)
+        self.paused.discard(number)
+        # Attempts are counted from 0 again: an old answer would look like a new one.
+        self.answered = [entry for entry in self.answered if entry[0].unit != number]
+        self.units[number] = unit
+        self.send(UnitAdded(unit, epoch, step, self.staying[number]))
+
+    def finished(self) -> list[int]:
+        told = ((number, self.told[number][-1:]) for number in self.units)
+        return [number for number, last in told if last == [UnitFinished(number)]]
+
+    @precondition(lambda self: self.finished())
+    @rule(data=st.data(), more=st.integers(1, 2))
+    def train_longer(self, data: st.DataObject, more: int) -> None:
+        number = data.draw(st.sampled_from(self.finished()))
+        unit = self.units[number]
+        self.told[number].pop()
+        trials = self.staying[number]
+        longer = unit._replace(trials=trials, epochs=unit.epochs + more)
+        self.add_again(number, longer, unit.epochs, 0)
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
         unit = data.draw(st.sampled_from(sorted(self.units)))
         self.send(Durable(unit, data.draw(st.integers(0, self.num_trained(unit)))))
@@ -209,6 +260,8 @@ class PlanMachine(RuleBasedStateMachine):
         self.join(0, frozenset())
         budget = 200
         while not self.planner.finished:
+            for unit in self.at_rest():
+                self.resume(unit)
             for unit in self.units:
                 self.send(Durable(unit, self.num_trained(unit)))
             for worker in list(self.running):

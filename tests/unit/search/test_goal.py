@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from cerebro.errors import UsageError
 from cerebro.search.decision import Halt, Report
 from cerebro.search.goal import Goal
 from cerebro.types import Mode
@@ -35,7 +36,9 @@ def test_a_metric_of_visits_is_looked_at_after_each() -> None:
     ]
 
 
-def test_it_gives_up_after_so_many_epochs_of_all_trials() -> None:
+def test_it_says_how_many_epochs_a_trial_may_take() -> None:
     goal = Goal("val", 0.9, mode=Mode.MAX, max_epochs=3)
-    told = [goal.evaluated(Report(trial, 1, 4, {"val": 0.5})) for trial in range(3)]
-    assert told == [[], [], [Halt("3 epochs, none with val >= 0.9")]]
+    assert goal.max_epochs == 3
+    assert goal.describe()["max_epochs"] == 3
+    with pytest.raises(UsageError, match="`max_epochs >= 1` must hold"):
+        Goal("val", 0.9, mode=Mode.MAX, max_epochs=0)

@@ -75,6 +75,13 @@ class TestNsga2(SamplerContract):
         return make_sampler(search, MIXED, seed=3, num_trials=14, modes=("max", "min"))
 
 
+class TestNsga2OfOneObjective(SamplerContract):
+    names = NAMES
+
+    def make(self) -> Sampler:
+        return make_sampler({"name": "nsga2", "population": 3}, MIXED, seed=3, num_trials=14)
+
+
 class TestAnObjectOfOptunas(SamplerContract):
     names = NAMES
     # One for all: what one sampler does with it must not show in the next.
@@ -181,7 +188,12 @@ def test_two_objectives_are_both_sought() -> None:
     assert np.mean(numbers(trials, "y")[40:]) < 0.3
 
 
-def test_a_constraint_that_is_violated_keeps_the_search_away() -> None:
+@pytest.mark.parametrize("version", ["4.2.0", optuna.__version__])
+def test_a_constraint_that_is_violated_keeps_the_search_away(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optuna, "__version__", version)
+
     def score(params: Params) -> Outcome:
         x = float(params["x"])  # type: ignore[arg-type]
         return finished(x, violations=(x - 0.5,))

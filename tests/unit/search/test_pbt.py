@@ -103,7 +103,7 @@ def test_copies_depend_on_seed_trial_and_epochs_alone() -> None:
 
 def test_only_ranges_of_numbers_change_unless_others_are_named() -> None:
     assert Mutation(SPACE, None, (0.8, 1.2), 0.25).names == ("lr", "dropout", "heads", "width")
-    changed = Mutation(SPACE, ["act"], (2.0,), 0.0).apply(PARAMS, (0,))
+    changed = Mutation(SPACE, ["act"], (2.0,), 0.0).apply(PARAMS, seed=0, trial=0, epochs=1)
     assert changed == {**PARAMS, "act": "tanh"}
 
 
@@ -128,7 +128,9 @@ def test_only_ranges_of_numbers_change_unless_others_are_named() -> None:
 def test_a_value_moves_by_the_factor_and_stays_inside(
     name: str, value: Json, factor: float, expected: Json
 ) -> None:
-    changed = Mutation(SPACE, [name], (factor,), 0.0).apply({**PARAMS, name: value}, (0,))[name]
+    changed = Mutation(SPACE, [name], (factor,), 0.0).apply(
+        {**PARAMS, name: value}, seed=0, trial=0, epochs=1
+    )[name]
     assert changed == expected
     assert type(changed) is type(value)
 
@@ -136,13 +138,17 @@ def test_a_value_moves_by_the_factor_and_stays_inside(
 @given(st.integers(0, 2**32), st.floats(0.1, 10), st.floats(0, 1))
 def test_params_never_leave_the_space(seed: int, factor: float, resample: float) -> None:
     names = [name for name in SPACE if name != "layers"]
-    changed = Mutation(SPACE, names, (factor,), resample).apply(PARAMS, (seed,))
+    changed = Mutation(SPACE, names, (factor,), resample).apply(
+        PARAMS, seed=seed, trial=0, epochs=1
+    )
     assert list(changed) == list(PARAMS)
     assert all(SPACE[name].has(value) for name, value in changed.items())
 
 
 def test_a_value_from_outside_is_drawn_anew() -> None:
-    changed = Mutation(SPACE, ["heads"], (1.2,), 0.0).apply({**PARAMS, "heads": "many"}, (0,))
+    changed = Mutation(SPACE, ["heads"], (1.2,), 0.0).apply(
+        {**PARAMS, "heads": "many"}, seed=0, trial=0, epochs=1
+    )
     assert SPACE["heads"].has(changed["heads"])
 
 

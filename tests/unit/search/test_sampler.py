@@ -219,3 +219,13 @@ def test_an_object_is_described_by_its_class_and_arguments() -> None:
     assert isinstance(described["arguments"], dict)
     assert described["arguments"]["n_startup_trials"] == 3
     assert "0x" not in json.dumps(described)
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_an_argument_that_json_cannot_hold_is_described_by_its_class() -> None:
+    inner = optuna.samplers.RandomSampler(seed=1)
+    described = describe_search(optuna.samplers.PartialFixedSampler({"lr": 0.1}, inner))
+    assert described["arguments"] == {
+        "fixed_params": {"lr": 0.1},
+        "base_sampler": "RandomSampler",
+    }

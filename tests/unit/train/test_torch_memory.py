@@ -149,7 +149,8 @@ def test_a_stack_has_a_hint_of_its_own(data):
         def loss(self, model, batch, params):
             raise torch.OutOfMemoryError(ON_DEVICE)
 
+    framework = TorchFramework(GreedyStack(), device="cpu")
+    call = replace(make_call(stack=Stacking()), trials=(0, 1), params=({}, {}))
+    shard = data.open_shard(Split.TRAIN, 0)
     with pytest.raises(OutOfMemory, match="smaller stacks"):
-        framework = TorchFramework(GreedyStack(), device="cpu")
-        call = replace(make_call(stack=Stacking()), trials=(0, 1), params=({}, {}))
-        framework.train(call, data.open_shard(Split.TRAIN, 0), None, allocate)
+        framework.train(call, shard, None, allocate)

@@ -1,0 +1,62 @@
+"""R1, R2 with searches that learn and stop: killed at any operation, they go on as they would."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerebro.run.spec import Checkpointing
+from cerebro.search.domain import LogUniform
+from cerebro.storage import LocalStore
+from cerebro.storage.journal import read
+from cerebro.testing.faults import KillAfter, Tear
+from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill
+from tests.experiments import make_toy_data, toy_spec
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+SPACE = {"lr": LogUniform(1e-3, 1.0)}
+SICK = {"lr": [0.5, 0.05, 0.2], "fail": [None, {"kind": "nan_loss", "epoch": 1}]}
+
+#: Name -> space, changes of the spec, a decision that it must have.
+CASES = {
+    "asha": (SPACE, {"stopper": {"name": "asha", "eta": 2}, "concurrent": 3}, "promote"),
+    "asha-stops": (SPACE, {"stopper": {"name": "asha", "kind": "stop", "eta": 2}}, "stop"),
+    "asha-in-stacks": (SPACE, {"stopper": {"name": "asha", "eta": 2}, "stack": 2}, "promote"),
+    "halving": (SPACE, {"stopper": {"name": "halving", "eta": 2}, "stack": 3}, "promote"),
+    "halving-by-epoch": (
+        SPACE,
+        {"stopper": {"name": "halving", "eta": 2}, "checkpoint": Checkpointing.EPOCH},
+        "promote",
+    ),
+    "median": (SPACE, {"stopper": {"name": "median", "min_trials": 2}}, "stop"),
+    "pbt": (SPACE, {"stopper": {"name": "pbt", "interval": 1, "quantile": 0.34}}, "promote"),
+    "pbt-in-stacks": (
+        SPACE,
+        {"stopper": {"name": "pbt", "interval": 1, "quantile": 0.34}, "stack": 4},
+        "promote",
+    ),
+    "tpe": (SPACE, {"search": "tpe", "epochs": 1, "num_trials": 6, "concurrent": 2}, None),
+    "budget": (SPACE, {"budget": {"epochs": 7}}, "halt"),
+    "goal": (SPACE, {"goal": {"name": "goal", "target": 1.0}}, "halt"),
+    "sick": (SICK, {"search": "grid", "num_trials": None, "stopper": {"name": "asha"}}, "promote"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_search_killed_at_any_operation_goes_on_as_it_would(folder, case):
+    space, changes, what = CASES[case]
+    make_toy_data(folder / "data")
+    common = {"search": "random", "num_trials": 4, "epochs": 4, "stack": False}
+    spec = toy_spec(folder / "data", space, **{**common, **changes})
+    assert assert_exact_after_every_kill(folder, spec, Tear) > 50
+    records = read(LocalStore(folder / "whole")).records
+    if what is not None:
+        assert what in {record["what"] for record in records if record["type"] == "decision"}
+
+
+def test_however_it_was_killed(folder):
+    make_toy_data(folder / "data")
+    changes = {"search": "random", "num_trials": 4, "epochs": 4, "stack": False}
+    stopper = {"name": "asha", "eta": 2}
+    spec = toy_spec(folder / "data", SPACE, **changes, stopper=stopper, concurrent=3)
+    assert assert_exact_after_every_kill(folder, spec, KillAfter) > 50
