@@ -172,8 +172,9 @@ class Experiment:
                 f"`module:Class`, but got {show(task)}.{hint}"
             )
         _check_type("device", device, str)
-        for given in [metric] if isinstance(metric, str) else [*metric]:
-            _check_type("metric", given, str)
+        for name, value in (("metric", metric), ("mode", mode)):
+            for each in value if isinstance(value, list | tuple) else [value]:
+                _check_type(name, each, str)
         request = Request(
             name=self.name,
             space=parse_space(space),

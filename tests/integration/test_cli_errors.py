@@ -50,7 +50,10 @@ def test_a_directory_is_no_experiment_file(project, command):
         ("data=nowhere", "the dataset directory "),
         ("data=.", "there is no dataset at "),
         ("name=../toy", "`name`: a run's name must start with a letter or digit"),
-        ("search=bayes", "unknown search 'bayes'. Known: grid, random."),
+        ("search=bayes", "unknown search 'bayes'. Known: grid, nsga2, random, sobol, tpe."),
+        ("stopper=ahsa", "unknown stopper 'ahsa'."),
+        ("budget=soon", "`budget`: a time must be a positive number of seconds or text such as"),
+        ("folds=2", "folds are cut by shard: their number must be at least 2 and divide the 3"),
     ],
 )
 def test_a_wrong_override_is_named(project, command, override, message):
@@ -111,7 +114,7 @@ def test_json_and_csv_at_once_are_refused(project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["staus"], "No such command 'staus'. Did you mean 'status'?"),
+        (["staus"], "No such command 'staus'. Did you mean 'status'"),
         (["run", "experiment.yaml", "--frsh"], "No such option: --frsh"),
         (["results"], "Missing argument 'RUN'."),
     ],

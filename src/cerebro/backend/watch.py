@@ -99,8 +99,9 @@ class Watch:
     def _silences(self) -> list[tuple[str, float, float]]:
         """What is missing, since when, and how long it may be."""
         signs, limits = self._signs, self._limits
-        batches, moved_s = signs.batches - self._first, max(signs.moved_s, self._began)
-        own_s = (moved_s - self._began) / batches if batches > 0 else 0.0
+        # The last one has only begun.
+        done, moved_s = signs.batches - self._first - 1, max(signs.moved_s, self._began)
+        own_s = (moved_s - self._began) / done if done > 0 else 0.0
         stall_s = max(limits.stall_s, _SLOWER * max(own_s, self._pace.batch_s))
         return [
             ("heartbeat", max(signs.beat_s, self._began), limits.heartbeat_s),

@@ -194,11 +194,22 @@ def results(
 
 @app.command()
 @reported()
-def plan(experiment: ExperimentFile, overrides: Overrides = None) -> None:
-    """What a run would do: trials, visits, bytes, time. Trains nothing and writes nothing."""
+def plan(
+    experiment: ExperimentFile,
+    overrides: Overrides = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Train a few visits for real to tell what they cost."),
+    ] = False,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Play the search through on a simulated clock."),
+    ] = False,
+) -> None:
+    """What a run would do: trials, visits, bytes, time. Writes nothing, and trains nothing."""
     from cerebro.cli.plan import show_plan
 
-    show_plan(experiment, overrides or [])
+    show_plan(experiment, overrides or [], is_measured=measure, is_simulated=search)
 
 
 @app.command(short_help="End a trial, or the whole run, for good.")

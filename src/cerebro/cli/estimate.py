@@ -29,6 +29,8 @@ class Measured:
     eval_share: float
     #: Mean bytes of a checkpoint; None where there is none.
     state_bytes: float | None
+    #: Trials that were trained as one, in the mean.
+    stack_size: int = 1
 
     def seconds_of(self, params: Params) -> float:
         """Seconds of a training visit of such a trial."""
@@ -48,6 +50,7 @@ def measure(records: Iterable[Mapping[str, Json]], val_shards: int) -> Measured 
     epochs: dict[tuple[int, int], float] = defaultdict(float)
     evals: list[float] = []
     sizes: list[float] = []
+    members: list[int] = []
     for record in records:
         kind, trial = record["type"], cast(int, record.get("trial", -1))
         if kind == "trial":
@@ -55,6 +58,7 @@ def measure(records: Iterable[Mapping[str, Json]], val_shards: int) -> Measured 
         elif kind == "visit":
             # Of a stack each trial has its share.
             trials = cast("list[int]", record.get("trials", [trial]))
+            members.append(len(trials))
             span = cast(float, record["end_s"]) - cast(float, record["start_s"])
             saved = cast("dict[str, Json] | None", record.get("checkpoint"))
             for member in trials:
@@ -76,6 +80,7 @@ def measure(records: Iterable[Mapping[str, Json]], val_shards: int) -> Measured 
         # Resumed epochs and overheads blur the difference; out of range it says nothing.
         eval_share=share if 0.01 <= share <= 1.0 else _EVAL_SHARE,
         state_bytes=fmean(sizes) if sizes else None,
+        stack_size=round(fmean(members)),
     )
 
 

@@ -31,8 +31,11 @@ def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:
     """The key whose value the message repeats."""
     signs: Sequence[tuple[str, KeyPath]] = (
         (repr(config.task), ("task",)),
-        (f"got {config.metric!r}", ("metric",)),
-        (f"metric {config.metric!r}", ("metric",)),
+        *((f"got {metric!r}", ("metric",)) for metric in config.metric),
+        *((f"metric {metric!r}", ("metric",)) for metric in config.metric),
+        ("folds are cut by shard", ("folds",)),
+        ("`repeats == 1` must hold", ("folds",) if config.folds else ("seeds",)),
+        ("stopper 'pbt' copies states from checkpoints", ("checkpoint",)),
         ("the task asks for params[", ("space",)),
         ("batch_size must be an integer", ("space", "batch_size")),
         (f"device must name a device of this machine, but {config.device!r}", ("device",)),

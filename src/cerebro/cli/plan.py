@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cerebro.cli.estimate import Measured, estimate_s, measure
+from cerebro.cli.estimate import Measured, estimate_s
 from cerebro.cli.located import located
+from cerebro.cli.measuring import find_measured, measure_now
+from cerebro.cli.rehearsal import MOST_VISITS, describe_rehearsal, rehearse
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.config.machine import default_workers
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.data import Dataset, open_dataset
-from cerebro.errors import CerebroError
+from cerebro.results import Result
 from cerebro.run.recovery import load_history
 from cerebro.run.request import Request, resolve
-from cerebro.run.spec import Checkpointing, RunSpec, read_document, spec_changes
+from cerebro.run.spec import Checkpointing, RunSpec, spec_changes
 from cerebro.run.stacks import describe_stacks
-from cerebro.search import Sampler, Space, make_sampler
+from cerebro.search import Sampler
+from cerebro.search.simulator import SearchSimulation
 from cerebro.storage import Store, layout, open_store
-from cerebro.storage.journal import read as read_journal
 from cerebro.track.text import clean, show_params, show_seconds
-from cerebro.types import Split, trial_id
+from cerebro.types import Json, Mode, Split, trial_id
 
 #: Trials shown.
 _SHOWN = 5
@@ -35,115 +37,222 @@ class Plan:
     """What a run of an experiment would do."""
 
     config: ExperimentConfig
+    dataset: Dataset
+    request: Request
+    spec: RunSpec
     sampler: Sampler
-    trials: int
-    train_shards: int
-    val_shards: int
-    train_bytes: int
-    val_bytes: int
     workers: int
 
     @property
+    def repeats(self) -> int:
+        """Trials of each proposal."""
+        return max(self.spec.seeds, self.spec.folds)
+
+    @property
+    def trials(self) -> int:
+        planned = self.repeats * (self.sampler.num_trials or 0)
+        return int(min(planned, self.spec.budget.get("trials", planned)))
+
+    @property
+    def epochs(self) -> int:
+        """Of all trials together; at most, where some may end early."""
+        planned = self.trials * self.spec.epochs
+        return min(planned, planned if self.spec.max_epochs is None else self.spec.max_epochs)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether results decide how much is trained."""
+        return bool(self.spec.stopper or self.spec.goal)
+
+    @property
     def train_visits(self) -> int:
-        return self.trials * self.config.epochs * self.train_shards
+        return self.epochs * self.spec.train_shards
 
     @property
     def eval_visits(self) -> int:
-        return self.trials * self.config.epochs * self.val_shards
+        return self.epochs * self.spec.val_shards
 
     @property
     def checkpoints(self) -> int:
-        per_epoch = {"visit": self.train_shards, "epoch": 1, "off": 0}
-        return self.trials * self.config.epochs * per_epoch[self.config.checkpoint]
+        kind = self.spec.checkpoint
+        per_epoch = {Checkpointing.VISIT: self.spec.train_shards, Checkpointing.EPOCH: 1}
+        return self.epochs * per_epoch.get(kind, 0)
+
+    @property
+    def epoch_bytes(self) -> int:
+        """Read in an epoch of a trial."""
+        splits = [Split.TRAIN] if self.spec.folds else [Split.TRAIN, Split.VAL]
+        return sum(shard.bytes for split in splits for shard in self.dataset.shards(split))
 
 
-def show_plan(path: Path, overrides: Sequence[str]) -> None:
-    """Write what would run to standard output; nothing else is written."""
+def show_plan(
+    path: Path, overrides: Sequence[str], *, is_measured: bool = False, is_simulated: bool = False
+) -> None:
+    """Write what would run to standard output.
+
+    Nothing else is written, and nothing trained, unless it `is_measured`: then a few visits are
+    trained for real, in a place that is removed again. Where it `is_simulated`, the search is
+    played through on a simulated clock.
+    """
     config = load_experiment(path, overrides)
     with located(config, path, overrides):
-        dataset = open_dataset(config.data)
-        spec = _specify(config, dataset)
-    plan = make_plan(config, dataset)
+        plan = make_plan(config)
+        if is_measured:
+            measured, source = measure_now(config, path, plan.sampler)
+        else:
+            measured, source = find_measured(config, plan.dataset)
     store = open_store(config.store).child(config.name)
-    measured, source = find_measured(config, dataset)
+    imported = "" if is_measured else " (not imported: a plan runs no code of yours)"
     rows = [
         ("run", f"{config.name}  {store.local_path()}"),
-        ("task", f"{clean(config.task)} (not imported: a plan runs no code of yours)"),
-        ("trials", f"{plan.trials} by {config.search} search"),
+        ("task", f"{clean(config.task)}{imported}"),
+        ("trials", f"{plan.trials} by {plan.spec.search} search{_repeats(plan)}"),
         *_trials(plan),
+        *_limits(plan.spec),
         ("visits", _visits(plan)),
         ("stacks", _stacks(plan, store)),
         ("data", _data(plan)),
         ("checkpoints", _checkpoints(plan, measured)),
         ("workers", f"{plan.workers} ({config.backend})"),
         ("time", _time(plan, measured, source)),
-        *_earlier(plan, spec, store),
+        *(_search(plan, measured) if is_simulated else []),
+        *_earlier(plan, store),
     ]
     print(format_columns(rows))
 
 
-def make_plan(config: ExperimentConfig, dataset: Dataset) -> Plan:
-    """Count what a run would do."""
-    sampler = make_sampler(
-        config.search, Space(config.space), seed=config.seed, num_trials=config.num_trials
+def make_plan(config: ExperimentConfig) -> Plan:
+    """What a run would do; UsageError where it cannot be carried out."""
+    dataset = open_dataset(config.data)
+    request = config.to_request()
+    if config.learn_from is not None:
+        known = Result.open(config.learn_from).outcomes(config.metric)
+        request = dataclasses.replace(request, known=known)
+    workers = config.workers or default_workers(config.device, config.threads_per_worker)
+    spec, sampler, _ = resolve(request, dataset, workers=workers)
+    return Plan(config, dataset, request, spec, sampler, workers)
+
+
+def predict_s(plan: Plan, measured: Measured) -> float:
+    """The makespan, were every trial trained to its end or to that of the budget's epochs."""
+    if plan.sampler.is_adaptive or plan.trials > _LOOKED_UP:
+        seconds = [measured.mean_s] * min(plan.trials, _LOOKED_UP)
+    else:
+        numbers = (number // plan.repeats for number in range(plan.trials))
+        seconds = [measured.seconds_of(plan.sampler.ask(number) or {}) for number in numbers]
+    size = measured.stack_size
+    stacks = [sum(seconds[first : first + size]) for first in range(0, len(seconds), size)]
+    whole = estimate_s(
+        stacks,
+        workers=plan.workers,
+        epochs=plan.spec.epochs,
+        train_shards=plan.spec.train_shards,
+        val_shards=plan.spec.val_shards,
+        eval_share=measured.eval_share,
     )
-    train, val = dataset.shards(Split.TRAIN), dataset.shards(Split.VAL)
-    return Plan(
-        config=config,
-        sampler=sampler,
-        trials=count_trials(sampler),
-        train_shards=len(train),
-        val_shards=len(val),
-        train_bytes=sum(shard.bytes for shard in train),
-        val_bytes=sum(shard.bytes for shard in val),
-        workers=config.workers or default_workers(config.device, config.threads_per_worker),
+    return whole * plan.epochs / (len(seconds) * plan.spec.epochs)
+
+
+def expect_s(plan: Plan, measured: Measured) -> float:
+    """The makespan that is likeliest; with a stopper, that of the search played through."""
+    if not plan.is_open or plan.train_visits + plan.eval_visits > MOST_VISITS:
+        return predict_s(plan, measured)
+    return _rehearse(plan, measured)[0].makespan_s
+
+
+def _rehearse(plan: Plan, measured: Measured | None) -> tuple[SearchSimulation, str]:
+    return rehearse(
+        plan.config, plan.request, plan.dataset, workers=plan.workers, measured=measured
     )
 
 
-def count_trials(sampler: Sampler) -> int:
-    """How many trials it proposes, in few questions: a grid may have billions.
+def _search(plan: Plan, measured: Measured | None) -> list[tuple[str, str]]:
+    if plan.train_visits + plan.eval_visits > MOST_VISITS:
+        return [("search", f"not simulated: it has more than {MOST_VISITS} visits")]
+    return describe_rehearsal(*_rehearse(plan, measured), measured)
 
-    >>> from cerebro.search import parse_space
-    >>> count_trials(make_sampler("grid", parse_space({"a": list(range(1000)), "b": [1, 2, 3]})))
-    3000
-    """
-    high = 1
-    while sampler.ask(high - 1) is not None:
-        high *= 2
-    low = high // 2
-    # Trial low - 1 exists, trial high - 1 does not.
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sampler.ask(middle - 1) is None:
-            high = middle
-        else:
-            low = middle
-    return low
+
+def _repeats(plan: Plan) -> str:
+    if plan.repeats == 1:
+        return ""
+    what = "folds" if plan.spec.folds else "seeds"
+    return f": {plan.sampler.num_trials} configurations x {plan.repeats} {what}"
 
 
 def _trials(plan: Plan) -> list[tuple[str, str]]:
-    found = [("", _trial(plan, number)) for number in range(min(_SHOWN, plan.trials))]
-    if plan.trials > _SHOWN:
-        found.append(("", f"… and {plan.trials - _SHOWN} more"))
+    # What an adaptive search proposes costs, and depends on results.
+    shown = 1 if plan.sampler.is_adaptive else _SHOWN
+    proposals = plan.sampler.num_trials or 0
+    found = [("", _trial(plan, number)) for number in range(min(shown, proposals))]
+    if proposals > shown:
+        why = ", which depend on results" if plan.sampler.is_adaptive else ""
+        found.append(("", f"… and {proposals - shown} more{why}"))
     return found
 
 
 def _trial(plan: Plan, number: int) -> str:
     params = plan.sampler.ask(number) or {}
-    return f"{trial_id(number)}  {clean(show_params(params), 120)}"
+    return f"{trial_id(number * plan.repeats)}  {clean(show_params(params), 120)}"
+
+
+def _limits(spec: RunSpec) -> list[tuple[str, str]]:
+    """What ends trials, or the run, early."""
+    rows: list[tuple[str, str]] = []
+    if spec.stopper:
+        rows.append(("stopper", describe_stopper(spec.stopper, spec.metric)))
+    if spec.goal:
+        sign = ">=" if spec.goal["mode"] == Mode.MAX else "<="
+        reached = f"{clean(str(spec.goal['metric']))} {sign} {spec.goal['target']}"
+        rows.append(("goal", f"{reached} ends the run"))
+    if spec.budget:
+        parts = [
+            written_duration(amount) if kind == "seconds" else f"{amount:.0f} {kind}"
+            for kind, amount in spec.budget.items()
+        ]
+        rows.append(("budget", " and ".join(parts)))
+    return rows
+
+
+def describe_stopper(stopper: Mapping[str, Json], metric: str) -> str:
+    """A stopper and its options, in one line.
+
+    >>> describe_stopper({"name": "asha", "metric": "loss", "mode": "min", "eta": 4}, "loss")
+    'asha (eta 4)'
+    """
+    inner = stopper.get("stoppers")
+    if isinstance(inner, list):
+        return " and ".join(describe_stopper(each, metric) for each in inner)  # type: ignore[arg-type]
+    own = {key: value for key, value in stopper.items() if key != "name" and value is not None}
+    if own.get("metric") == metric:
+        own = {key: value for key, value in own.items() if key not in ("metric", "mode")}
+    options = ", ".join(f"{key} {value}" for key, value in own.items())
+    return clean(f"{stopper['name']}{f' ({options})' if options else ''}", 120)
+
+
+def written_duration(seconds: float) -> str:
+    """A time as a budget is written.
+
+    >>> written_duration(1800), written_duration(7799), written_duration(45)
+    ('30m', '2h10m', '45s')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{hours}h{rest:02d}m" if hours and rest else f"{hours}h" if hours else f"{rest}m"
 
 
 def _visits(plan: Plan) -> str:
-    total = plan.train_visits + plan.eval_visits
+    total, spec = plan.train_visits + plan.eval_visits, plan.spec
     return (
-        f"{total}: {plan.train_visits} train + {plan.eval_visits} eval "
-        f"({plan.config.epochs} epochs x {plan.train_shards} train shards, "
-        f"{plan.val_shards} val shards)"
+        f"{'at most ' if plan.is_open else ''}{total}: {plan.train_visits} train + "
+        f"{plan.eval_visits} eval ({spec.epochs} epochs x {spec.train_shards} train shards, "
+        f"{spec.val_shards} val shards)"
     )
 
 
 def _stacks(plan: Plan, store: Store) -> str:
-    setting = plan.config.stack
+    setting = plan.spec.stack
     if setting is False:
         return "none: every trial is trained alone"
     if store.exists(layout.RUN):
@@ -157,8 +266,8 @@ def _stacks(plan: Plan, store: Store) -> str:
 
 
 def _data(plan: Plan) -> str:
-    once = plan.train_bytes + plan.val_bytes
-    read = plan.trials * plan.config.epochs * once
+    once = plan.epoch_bytes
+    read = plan.epochs * once
     return f"{format_bytes(once)} on disk, {format_bytes(read)} read by all visits together"
 
 
@@ -172,63 +281,29 @@ def _checkpoints(plan: Plan, measured: Measured | None) -> str:
     return f"{plan.checkpoints} writes {size}"
 
 
-def find_measured(config: ExperimentConfig, dataset: Dataset) -> tuple[Measured | None, str]:
-    """What visits cost: in the run of this name, or in the likest other one of the store."""
-    store = open_store(config.store)
-    found: list[tuple[bool, bool, str, str]] = []
-    for name in store.list():
-        # Whatever else is in the store is no concern of a plan.
-        with contextlib.suppress(CerebroError):
-            document = read_document(store.child(name))
-            if document is not None and document.spec.get("data_digest") == dataset.digest:
-                alike = (name == config.name, document.task == config.task, document.created)
-                found.append((*alike, name))
-    for is_same, is_same_task, _, name in sorted(found, reverse=True):
-        with contextlib.suppress(CerebroError):
-            records = read_journal(store.child(name)).records
-            measured = measure(records, len(dataset.shards(Split.VAL)))
-            if measured is not None:
-                task = "" if is_same_task else ", which has another task"
-                return measured, "the run of this name" if is_same else f"run {name}{task}"
-    return None, ""
-
-
 def _time(plan: Plan, measured: Measured | None, source: str) -> str:
     share = -(-(plan.train_visits + plan.eval_visits) // plan.workers)
     if measured is None:
         return (
-            f"unknown until a run of this store has trained a visit on this data: start it, then "
-            f"plan again; {share} visits per worker"
+            f"unknown until a run of this store has trained a visit on this data: plan with "
+            f"--measure, or again when it has; {share} visits per worker"
         )
-    if plan.trials <= _LOOKED_UP:
-        params = (plan.sampler.ask(number) or {} for number in range(plan.trials))
-        seconds = [measured.seconds_of(found) for found in params]
-        whole = 1.0
-    else:
-        seconds = [measured.mean_s] * _LOOKED_UP
-        whole = plan.trials / _LOOKED_UP
-    makespan_s = whole * estimate_s(
-        seconds,
-        workers=plan.workers,
-        epochs=plan.config.epochs,
-        train_shards=plan.train_shards,
-        val_shards=plan.val_shards,
-        eval_share=measured.eval_share,
-    )
+    makespan_s = predict_s(plan, measured)
     long = "under 1 s" if makespan_s < 1 else f"about {show_seconds(makespan_s)}"
+    most = ", if no trial ends early," if plan.is_open else ""
     return (
-        f"{long} from the first visit to the last, at "
+        f"{long}{most} from the first visit to the last, at "
         f"{1000 * measured.mean_s:.3g} ms a training visit in {source}; "
         f"{share} visits per worker"
     )
 
 
-def _earlier(plan: Plan, spec: RunSpec, store: Store) -> list[tuple[str, str]]:
+def _earlier(plan: Plan, store: Store) -> list[tuple[str, str]]:
     """What is there already, and what `cerebro run` makes of it."""
     if not store.exists(layout.RUN):
         return []
     document, history = load_history(store)
-    changed = spec_changes(document.spec, spec)
+    changed = spec_changes(document.spec, plan.spec)
     if changed:
         text = f"a run of this name differs in {', '.join(changed)}: `cerebro run` refuses"
         return [("earlier", f"{text} without --fresh or --force")]
@@ -237,27 +312,3 @@ def _earlier(plan: Plan, spec: RunSpec, store: Store) -> list[tuple[str, str]]:
     done = sum(trial.visits for trial in history.trials.values())
     text = f"a run of this name has {done} of {plan.train_visits} training visits"
     return [("earlier", f"{text}: `cerebro run` resumes it")]
-
-
-def make_request(config: ExperimentConfig) -> Request:
-    """What an experiment file asks for."""
-    return Request(
-        name=config.name,
-        space=Space(config.space),
-        search=config.search,
-        num_trials=config.num_trials,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        metric=config.metric,
-        mode=config.mode,
-        seed=config.seed,
-        threads_per_worker=config.threads_per_worker,
-        checkpoint=Checkpointing(config.checkpoint),
-        stack=config.stack,
-        same_order=config.same_order,
-    )
-
-
-def _specify(config: ExperimentConfig, dataset: Dataset) -> RunSpec:
-    workers = config.workers or default_workers(config.device, config.threads_per_worker)
-    return resolve(make_request(config), dataset, workers=workers).spec

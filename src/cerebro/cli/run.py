@@ -12,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from cerebro.cli.budget import warn_of_budget
 from cerebro.cli.located import located
+from cerebro.cli.opening import open_experiment
 from cerebro.cli.table import print_trials
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.errors import CerebroError, DiskFullError, RunInterrupted
@@ -37,17 +39,7 @@ def run_experiment(
     _tell_on_stderr(logging.WARNING if quiet else logging.INFO)
     signal.signal(signal.SIGTERM, _stop_before_start)
     config = load_experiment(path, overrides)
-    experiment = Experiment(
-        name=config.name,
-        data=config.data,
-        store=config.store,
-        backend=config.backend,
-        workers=config.workers,
-        threads_per_worker=config.threads_per_worker,
-        seed=config.seed,
-    )
-    # As late as this: a module of the user's must not hide one of ours.
-    sys.path[:0] = dict.fromkeys([os.getcwd(), os.path.dirname(os.path.abspath(path))])
+    experiment = open_experiment(config, path)
     was_finished = not fresh and _is_finished(experiment.store)
     if sys.stderr.isatty() and not was_finished and not quiet:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
@@ -55,6 +47,8 @@ def run_experiment(
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
         with located(config, path, overrides):
+            if not was_finished:
+                warn_of_budget(config, is_fresh=fresh)
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error
@@ -77,6 +71,15 @@ def _fit(
         search=config.search,
         num_trials=config.num_trials,
         batch_size=config.batch_size,
+        stopper=config.stopper,
+        goal=config.goal,
+        budget=config.budget,
+        concurrent=config.concurrent,
+        seeds=config.seeds,
+        folds=config.folds,
+        constraints=config.constraints,
+        warm_start=config.warm_start,
+        learn_from=config.learn_from,
         checkpoint=config.checkpoint,
         device=config.device,
         stack=config.stack,

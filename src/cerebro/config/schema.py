@@ -64,7 +64,7 @@ _PARTS: Mapping[str, Mapping[str, object]] = {
     "warm_start": {"warm_start": ()},
     "stopper": {"stopper": None},
     "folds": {"folds": 0},
-    "goal": {"goal": None, "epochs": 1},
+    "goal": {"goal": None, "epochs": 1, "stopper": None},
 }
 
 

@@ -78,7 +78,7 @@ class UnitStopped(NamedTuple):
 
 
 class UnitPaused(NamedTuple):
-    """Nothing more of the unit is started; what runs may end. It goes on when it is added again."""
+    """Nothing more of the unit is started; what runs may end. Stopped, it may be added again."""
 
     unit: int
 
@@ -96,6 +96,10 @@ class UnitReduced(NamedTuple):
 
 class Drain(NamedTuple):
     """Start nothing more; what runs may end."""
+
+
+class Resume(NamedTuple):
+    """Start again what is ready, after a Drain."""
 
 
 class Start(NamedTuple):
@@ -150,6 +154,7 @@ Event: TypeAlias = (
     | UnitReduced
     | UnitStopped
     | Drain
+    | Resume
 )
 Instruction: TypeAlias = Start | EpochEnded | UnitFinished | UnitFailed | Finished | Stalled
 Message: TypeAlias = Event | Instruction
@@ -158,7 +163,7 @@ _TYPES: dict[str, type[Message]] = {
     t.__name__: t
     for t in (
         *(WorkerJoined, WorkerLost, UnitAdded, VisitDone, VisitFailed, Durable),
-        *(UnitPaused, UnitReduced, UnitStopped, Drain),
+        *(UnitPaused, UnitReduced, UnitStopped, Drain, Resume),
         *(Start, EpochEnded, UnitFinished, UnitFailed, Finished, Stalled),
     )
 }

@@ -89,8 +89,14 @@ class Placement:
         if arrival < self._cleaning:
             self._clean()
 
-    def push_alone(self, state: UnitState, shard: int) -> None:
-        """Make a visit ready that starts once nothing runs; until it is through, nothing starts."""
+    def push_again(self, state: UnitState, shard: int) -> None:
+        """The same for a visit that may have failed before.
+
+        One that was out of memory starts once nothing runs; until it is through, nothing starts.
+        """
+        if not state.history(state.step if shard >= 0 else state.evals[-1]).memory:
+            self.push(state, shard)
+            return
         self._arrivals -= 1
         state.shard = shard
         state.entry = entry = (state.rung(), self._arrivals, state)

@@ -14,6 +14,7 @@ from cerebro.mop.messages import (
     Event,
     Finished,
     Instruction,
+    Resume,
     Stalled,
     Start,
     UnitAdded,
@@ -101,6 +102,7 @@ class Planner:
             WorkerJoined: self._worker_joined,
             WorkerLost: self._worker_lost,
             Drain: self._drain,
+            Resume: self._resume,
         }
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -277,6 +279,12 @@ class Planner:
         self.is_draining = True
         return []
 
+    def _resume(self, event: Resume) -> list[Instruction]:
+        self.is_draining = False
+        out: list[Instruction] = []
+        self._assign(out)
+        return out
+
     # Transitions of a unit
 
     def _proceed(self, state: UnitState, out: list[Instruction]) -> None:
@@ -333,15 +341,8 @@ class Planner:
         state = self.units[visit.unit]
         if visit.phase is not _TRAIN:
             state.evals.append(visit.step)
-        self._push_again(state, visit.shard if visit.phase is _TRAIN else -1)
-
-    def _push_again(self, state: UnitState, shard: int) -> None:
-        """Make a visit ready that may have failed before."""
-        step = state.step if shard >= 0 else state.evals[-1]
-        if state.history(step).memory and not state.paused:
-            self.placement.push_alone(state, shard)
-        elif not state.paused:
-            self.placement.push(state, shard)
+        if not state.paused:
+            self.placement.push_again(state, visit.shard if visit.phase is _TRAIN else -1)
 
     def _close(self, state: UnitState, out: list[Instruction]) -> None:
         state.closed = True
@@ -388,7 +389,7 @@ class Planner:
             step = shard = state.evals.pop()
             phase = _EVAL
             if state.evals:
-                self._push_again(state, -1)
+                self.placement.push_again(state, -1)
         attempt = 0 if state.histories is None else state.attempt(step)
         visit = _new_tuple(Visit, (state.id, state.epoch, step, phase, shard, attempt))
         self._running[worker] = visit

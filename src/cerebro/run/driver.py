@@ -18,7 +18,6 @@ from cerebro.backend.base import (
     Lost,
     Posted,
     Setup,
-    StateRef,
     Surveyed,
     WorkerInfo,
 )
@@ -40,7 +39,7 @@ from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.steering import Inbox, Rung
 from cerebro.run.surveyor import Surveyor
-from cerebro.run.unit import LiveUnit, Record
+from cerebro.run.unit import LiveUnit
 from cerebro.run.verifier import ShardDamaged, Verifier
 from cerebro.storage.bell import Bell
 from cerebro.storage.checkpoint import CheckpointRef
@@ -53,10 +52,7 @@ from cerebro.types import TrialStatus
 GRACE_S = 30.0
 SWITCH_S = 0.0005
 
-_CAUSES = {
-    FailureKind.DIVERGED: mop.Cause.DIVERGED,
-    FailureKind.MEMORY: mop.Cause.MEMORY,
-}
+_CAUSES = {FailureKind.DIVERGED: mop.Cause.DIVERGED, FailureKind.MEMORY: mop.Cause.MEMORY}
 
 logger = logging.getLogger("cerebro.run")
 
@@ -121,7 +117,7 @@ class Driver:
         self._timers: list[threading.Timer] = []
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
-            Surveyed: self._surveyed,
+            Surveyed: self._prelude.surveyed,
             Done: self._done,
             Failed: self._failed,
             Lost: self._lost,
@@ -142,6 +138,7 @@ class Driver:
                     while not self._is_over():
                         for event in self._backend.events():
                             self._handlers[type(event)](event)
+                        self._step()
             finally:
                 signals.ignore()
                 sys.setswitchinterval(switch_s)
@@ -154,10 +151,20 @@ class Driver:
         # Before the run begins the planner knows no trial and calls that finished.
         if self._stopping is not None and not (self._ledger.is_open and self._planner.finished):
             saved = "what was trained is saved, the same command resumes it."
-            trained = self._run.history.has_trained
-            told = f"stopped; {saved}" if trained else "stopped; nothing was trained yet."
-            raise interrupted(self._stopping, told)
+            told = saved if self._run.history.has_trained else "nothing was trained yet."
+            raise interrupted(self._stopping, f"stopped; {told}")
         return self._reporter.summary()
+
+    def _step(self) -> None:
+        """Without threads a search decides after each visit, before the next one is chosen.
+
+        So what is done next depends on what is durable alone, in a run that was killed too.
+        """
+        is_stepped = self._spec.is_adaptive and not self._threaded
+        if is_stepped and self._ledger.is_open and self._stopping is None:
+            if not self._ledger.pending:
+                self._act(self._planner.handle(mop.Resume()))
+            self._planner.handle(mop.Drain())
 
     def _is_over(self) -> bool:
         if not self._ledger.is_open:
@@ -186,9 +193,6 @@ class Driver:
         if info.device == "cpu":
             return frozenset()
         return frozenset(range(info.worker, self._spec.train_shards, self._workers))
-
-    def _surveyed(self, event: Surveyed) -> None:
-        self._prelude.surveyed(event)
 
     def _bell(self) -> contextlib.AbstractContextManager[object]:
         """Wakes the loop when somebody sends a command."""
@@ -243,7 +247,10 @@ class Driver:
         # The next visit starts before this one is written out.
         self._submit(instructions, after_save=after_save)
         if not live.alive and diverged:
-            self._close(live, event.state, ended)
+            # No trial is left: what it was about to save is of no use.
+            self._states.drop(event.state)
+            self._states.forget(unit)
+            self._ledger.put(Commit([*live.drop_waiting(), *ended]), live)
         elif event.state is not None:
             live.waiting += [live.visit_record(event, started, now, diverged), *ended]
             if self._ledger.put_visit(live, call, event.state):
@@ -270,12 +277,6 @@ class Driver:
         self._act(self._planner.handle(self._visit_done(event, 0.0)))
         self._roster.settle(live)
 
-    def _close(self, live: LiveUnit, state: StateRef | None, ended: list[Record]) -> None:
-        """No trial is left in a unit: what it was about to save is of no use."""
-        self._states.drop(state)
-        self._states.forget(live.id)
-        self._ledger.put(Commit([*live.drop_waiting(), *ended]), live)
-
     def _failed(self, event: Failed) -> None:
         failure, call = event.failure, event.call
         if failure.kind is FailureKind.FATAL:
@@ -290,12 +291,12 @@ class Driver:
         if call.probe and self._dispatcher.is_probing and failure.kind is FailureKind.USAGE:
             raise UsageError(failure.message)
         live = self._roster[call.unit]
+        cause = _CAUSES.get(failure.kind, mop.Cause.ERROR)
         if not live.is_abandoned:
             live.failure = failure
-        cause = _CAUSES.get(failure.kind, mop.Cause.ERROR)
-        if cause is mop.Cause.MEMORY and failure.is_splittable and not live.is_abandoned:
-            self._roster.split(live, call)
-            cause = mop.Cause.AGAIN
+            if cause is mop.Cause.MEMORY and failure.is_splittable:
+                self._roster.split(live, call)
+                cause = mop.Cause.AGAIN
         is_diverged = cause is mop.Cause.DIVERGED
         self._act(
             self._planner.handle(

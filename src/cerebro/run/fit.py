@@ -20,6 +20,7 @@ from cerebro.run.history import ranking
 from cerebro.run.ledger import taken_record
 from cerebro.run.orders import Orders
 from cerebro.run.recovery import OpenRun, open_run
+from cerebro.run.request import make_conductor
 from cerebro.run.spec import (
     RunSpec,
     describe,
@@ -27,7 +28,6 @@ from cerebro.run.spec import (
     environment_changes,
     refuse_changes,
 )
-from cerebro.search.conductor import Conductor
 from cerebro.search.sampler import Sampler
 from cerebro.search.stopper import Endless, Stopper
 from cerebro.storage import Store, inbox, layout
@@ -36,7 +36,7 @@ from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
 from cerebro.train.runner import describe_task, has_own_state
-from cerebro.types import Json, Mode, TrialStatus, trial_id
+from cerebro.types import Json, TrialStatus, trial_id
 
 logger = logging.getLogger("cerebro.run")
 
@@ -99,18 +99,7 @@ class _Fit:
         self._run = run
         self._fan = fan
         self._num_trials = sampler.num_trials
-        trials = spec.budget.get("trials")
-        conductor = Conductor(
-            sampler,
-            stopper,
-            epochs=spec.epochs,
-            concurrent=spec.concurrent,
-            objectives=[(spec.metric, spec.mode), *((n, Mode(m)) for n, m in spec.objectives)],
-            repeats=max(spec.seeds, spec.folds),
-            max_trials=None if trials is None else int(trials),
-            max_epochs=spec.max_epochs,
-            constraints=list(spec.constraints.items()),
-        )
+        conductor = make_conductor(spec, sampler, stopper)
         self._direction = Direction(
             conductor, steps=spec.train_shards, epochs=spec.epochs, is_gated=spec.is_gated
         )

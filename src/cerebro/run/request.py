@@ -11,6 +11,7 @@ from cerebro.errors import UsageError
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.stacks import Setting
 from cerebro.search.budget import parse_budget
+from cerebro.search.conductor import Conductor
 from cerebro.search.decision import Outcome
 from cerebro.search.goal import Goal
 from cerebro.search.sampler import Sampler, describe_search, make_sampler
@@ -132,6 +133,22 @@ def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
     _check_checkpoints(spec)
     both = [each for each in (goal, stopper) if each is not None]
     return Resolved(spec, sampler, Stoppers(both) if both else make_stopper(None, **_RUN))
+
+
+def make_conductor(spec: RunSpec, sampler: Sampler, stopper: Stopper) -> Conductor:
+    """Who conducts the search of a run."""
+    trials = spec.budget.get("trials")
+    return Conductor(
+        sampler,
+        stopper,
+        epochs=spec.epochs,
+        concurrent=spec.concurrent,
+        objectives=[(spec.metric, spec.mode), *((n, Mode(m)) for n, m in spec.objectives)],
+        repeats=max(spec.seeds, spec.folds),
+        max_trials=None if trials is None else int(trials),
+        max_epochs=spec.max_epochs,
+        constraints=list(spec.constraints.items()),
+    )
 
 
 #: For the stopper that looks at nothing.

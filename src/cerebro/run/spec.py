@@ -76,8 +76,8 @@ class RunSpec:
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether trials are proposed while others are trained."""
-        return self.is_gated or self.concurrent is not None
+        """Whether what is done next depends on what is known by then."""
+        return self.is_gated or bool(self.goal) or self.concurrent is not None
 
     @property
     def max_epochs(self) -> int | None:

@@ -62,3 +62,18 @@ class Environment(ToyFramework):
 
 class EnvironmentTask(ToyTask):
     framework: ClassVar[str] = "tests.unit.backend.growing:Environment"
+
+
+class Sharing(ToyFramework):
+    """On a device that all workers share; `free` leaves a line in the log."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.device = "shared"
+
+    def free(self):
+        print("freed")
+
+
+class SharingTask(ToyTask):
+    framework: ClassVar[str] = "tests.unit.backend.growing:Sharing"

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from cerebro.backend.killer import Killer, count_kills
+from cerebro.backend.local_worker import LocalWorker
 
 V2 = "low 0\nhigh 0\nmax 31\noom 4\noom_kill {}\noom_group_kill 0\n"
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
@@ -70,3 +72,31 @@ def test_two_deaths_at_once_are_both_explained(root):
     assert killer.has_struck(0)
     assert not killer.has_struck(0)
     assert not killer.has_struck(killer.count())
+
+
+class Ended:
+    """A process that has ended with this code."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def reap(self):
+        return self.code
+
+
+@pytest.mark.parametrize(
+    ("code", "kills", "ending", "told"),
+    [
+        (-signal.SIGKILL, 1, "", ("was killed: out of memory", True)),
+        (-signal.SIGKILL, 0, "", ("was killed by SIGKILL", False)),
+        (-signal.SIGSEGV, 1, "", ("was killed by SIGSEGV", False)),
+        (-signal.SIGKILL, 1, "hung: no batch for 600 s", ("hung: no batch for 600 s", False)),
+    ],
+)
+def test_a_worker_tells_what_became_of_it(root, code, kills, ending, told):
+    write(root / "proc/vmstat", "oom_kill 0\n")
+    killer = Killer(root)
+    worker = LocalWorker(Ended(code), None, ready_by=0.0, kills=killer.count())
+    worker.ending = ending
+    write(root / "proc/vmstat", f"oom_kill {kills}\n")
+    assert worker.reap(killer) == told

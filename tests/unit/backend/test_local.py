@@ -192,3 +192,16 @@ if __name__ == "__main__":
         [sys.executable, str(script)], capture_output=True, text=True, check=True
     )
     assert output.stdout == "__main__:Mine\n"
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_when_a_device_is_full_all_its_workers_give_back_what_they_keep(backend, tmp_path, busy):
+    session = Session(backend, tmp_path)
+    session.start(2, growing.SharingTask())
+    if busy:
+        backend.submit(1, make_call(), None)
+    backend.submit(0, make_call(fail="memory"), None)
+    session.take(1 + busy)
+    session.train(1, make_call())
+    for worker in (0, 1):
+        assert (tmp_path / f"logs/worker-{worker}.log").read_text() == "freed\n"

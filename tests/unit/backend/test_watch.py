@@ -70,9 +70,9 @@ def test_a_worker_without_a_batch_is_found_when_the_limit_is_up(watch, signs):
 def test_the_time_counts_from_the_last_batch(watch, signs):
     signs.beat(1500.0, batches=7)
     found = follow(watch, signs, until=9e9, beats=True)
-    # Seven batches in 500 s: twenty of them may take longer than the limit.
+    # Six batches in 500 s: twenty of them may take longer than the limit.
     assert found is not None
-    assert found[0] == f"hung: no batch for {20 * 500 / 7:g} s"
+    assert found[0] == f"hung: no batch for {20 * 500 / 6:g} s"
 
 
 def test_what_was_before_the_call_does_not_count(watch, signs, pace):

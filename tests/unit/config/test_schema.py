@@ -264,7 +264,7 @@ def test_what_is_asked_for_is_what_the_file_says() -> None:
         (28, "concurrent: 0", "`concurrent` must be greater than or equal to 1"),
         (29, "seeds: 0", "`seeds` must be greater than or equal to 1"),
         (29, "folds: 1", "`folds` must be greater than or equal to 2"),
-        (29, "seeds: 3\nfolds: 2", "a configuration is repeated with seeds or with folds"),
+        (28, "folds: 2", "a configuration is repeated with seeds or with folds"),
         (30, "constraints: {size: big}", "`constraints.size` must be a number, but got 'big'"),
         (30, "constraints: {size: .nan}", "`constraints.size` must be a finite number"),
         (31, "warm_start: {lr: 0.1}", "`warm_start` must be a list"),
@@ -300,7 +300,7 @@ def test_the_line_within_a_part_is_named(text: str, line: int) -> None:
 
 
 def test_a_batch_size_in_two_places_is_refused() -> None:
-    message = failure(changed(20, "  batch_size: 32"))
+    message = failure(changed(31, "", changed(20, "  batch_size: 32")))
     assert message == (
         "experiment.yaml:10: `batch_size` must be a key or in the space, but is in both."
     )

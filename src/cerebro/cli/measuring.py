@@ -1,0 +1,145 @@
+"""What visits cost: as earlier runs measured it, or tried out."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cerebro.cli.estimate import Measured, measure
+from cerebro.cli.opening import open_experiment
+from cerebro.config.schema import ExperimentConfig
+from cerebro.data import Dataset
+from cerebro.errors import CerebroError
+from cerebro.run.spec import RunDocument, read_document
+from cerebro.search import Sampler, Space
+from cerebro.search.decision import Decision, Report, Stop
+from cerebro.search.stopper import Endless
+from cerebro.storage import Store, open_store
+from cerebro.storage.journal import read as read_journal
+from cerebro.types import Json, Params, Split
+
+#: Trials that are tried out, and visits of each; the first warms up and does not count.
+_TRIED = 5
+_TRIED_STACKED = 16
+_VISITS = 2
+
+
+def earlier_runs(
+    config: ExperimentConfig, dataset: Dataset
+) -> Iterator[tuple[Store, RunDocument, str]]:
+    """Runs of the store on the same data, the likest first, each with what to call it."""
+    store = open_store(config.store)
+    found: list[tuple[bool, bool, str, str, RunDocument]] = []
+    for name in store.list():
+        # Whatever else is in the store is no concern of a plan.
+        with contextlib.suppress(CerebroError):
+            document = read_document(store.child(name))
+            if document is not None and document.spec.get("data_digest") == dataset.digest:
+                alike = (name == config.name, document.task == config.task, document.created)
+                found.append((*alike, name, document))
+    for is_same, is_same_task, _, name, document in sorted(
+        found, key=lambda each: each[:4], reverse=True
+    ):
+        task = "" if is_same_task else ", which has another task"
+        called = "the run of this name" if is_same else f"run {name}{task}"
+        yield store.child(name), document, called
+
+
+def find_measured(config: ExperimentConfig, dataset: Dataset) -> tuple[Measured | None, str]:
+    """What visits cost: in the run of this name, or in the likest other one of the store."""
+    for store, _, called in earlier_runs(config, dataset):
+        with contextlib.suppress(CerebroError):
+            measured = measure(read_journal(store).records, len(dataset.shards(Split.VAL)))
+            if measured is not None:
+                return measured, called
+    return None, ""
+
+
+def measure_now(
+    config: ExperimentConfig, path: Path, sampler: Sampler
+) -> tuple[Measured | None, str]:
+    """Train a few visits of a few trials for real; nothing is left behind."""
+    count = _TRIED if config.stack is False else _TRIED_STACKED
+    first = spread(sampler, count)
+    tried = len(first) or min(count, sampler.num_trials or count)
+    with tempfile.TemporaryDirectory(prefix="cerebro-plan-") as folder:
+        experiment = open_experiment(config, path, store=folder)
+        experiment.run_fit(
+            config.task,
+            Space(config.space),
+            num_epochs=_VISITS,
+            metric=config.metric,
+            mode=config.mode,
+            # Where what is tried depends on results, a few that cover the space stand for it.
+            search="sobol",
+            num_trials=tried,
+            warm_start=first,
+            batch_size=config.batch_size,
+            stopper=FewVisits(_VISITS),
+            checkpoint="off",
+            device=config.device,
+            stack=config.stack,
+            same_order=config.same_order,
+            progress=False,
+        )
+        records = [dict(record) for record in read_journal(experiment.store).records]
+    measured = measure(warmed_up(records), val_shards=0)
+    return measured, f"{tried} trials tried out just now"
+
+
+class FewVisits(Endless):
+    """Every trial is stopped after so many visits.
+
+    >>> FewVisits(2).visited(Report(0, 0, 2, {}))[0].trial
+    0
+    """
+
+    def __init__(self, visits: int) -> None:
+        self._visits = visits
+
+    def visited(self, report: Report) -> list[Decision]:
+        return [Stop(report.trial, "tried out")] if report.visits >= self._visits else []
+
+    def describe(self) -> dict[str, Json]:
+        return {"name": "few_visits", "visits": self._visits}
+
+
+def spread(sampler: Sampler, count: int) -> list[Params]:
+    """Some of the trials that a search would propose, from all over it; none if it is adaptive.
+
+    >>> from cerebro.search import make_sampler, parse_space
+    >>> spread(make_sampler("grid", parse_space({"lr": [1, 2, 3, 4, 5]})), 3)
+    [{'lr': 1}, {'lr': 3}, {'lr': 5}]
+    """
+    total = sampler.num_trials or 0
+    if sampler.is_adaptive:
+        return []
+    count = min(count, total)
+    numbers = [index * (total - 1) // max(1, count - 1) for index in range(count)]
+    return [params for number in numbers if (params := sampler.ask(number)) is not None]
+
+
+def warmed_up(records: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """The records without the first visit of each trial or stack that has more.
+
+    >>> visit = {"type": "visit", "trial": 0}
+    >>> warmed_up([visit | {"step": 0}, visit | {"step": 1}])
+    [{'type': 'visit', 'trial': 0, 'step': 1}]
+    """
+    units = [_unit(record) for record in records]
+    seen: set[str | None] = set()
+    kept: list[dict[str, Json]] = []
+    for unit, record in zip(units, records, strict=True):
+        if unit is not None and unit not in seen and units.count(unit) > 1:
+            seen.add(unit)
+            continue
+        kept.append(record)
+    return kept
+
+
+def _unit(record: dict[str, Json]) -> str | None:
+    if record["type"] != "visit":
+        return None
+    return f"stack {record['stack']}" if "stack" in record else f"trial {record['trial']}"
