@@ -69,12 +69,12 @@ def started_visits(log):
     return {tuple(map(int, line.split()[:3])) for line in lines}
 
 
-def assert_exact_after_every_kill(folder, spec, kill, **settings):
+def assert_exact_after_every_kill(folder, spec, kill, *, first=1, stride=1, **settings):
     """SQLite's loop: n = 1, 2, 3 ... until a run has fewer operations. The number of kills."""
     fit_toy(folder / "whole", spec, **settings)
     expected = outcome(folder / "whole")
     kills = 0
-    for n in itertools.count(1):
+    for n in itertools.count(first, stride):
         root = folder / f"run{n}"
         operations = run_until_killed(root, spec, kill(n), **settings)
         if operations is not None and n > operations:

@@ -47,7 +47,7 @@ class Dispatcher:
         spec, visit = self._spec, start.visit
         params = tuple([live.params[trial] for trial in start.trials])
         is_training = visit.phase is mop.Phase.TRAIN
-        split = Split.TRAIN if is_training else Split.VAL
+        split, shard = self._place(visit, live.fold)
         call = VisitCall(
             unit=visit.unit,
             trials=start.trials,
@@ -57,8 +57,9 @@ class Dispatcher:
             step=visit.step,
             steps=spec.train_shards,
             split=split,
-            shard=visit.shard,
-            verify=not (self.verifier and self.verifier.has_checked(split, visit.shard)),
+            shard=shard,
+            is_held_out=live.fold is not None and not is_training,
+            verify=not (self.verifier and self.verifier.has_checked(split, shard)),
             attempt=visit.attempt,
             batch_size=spec.batch_size_of(params[0]),
             probe=is_training and self.is_probing,
@@ -75,6 +76,16 @@ class Dispatcher:
         self._in_flight[worker] = _Flight(unit, held, self._reporter.now())
         self._backend.submit(worker, call, source, consume=consume)
         self._reporter.started(call, worker, live.alive, after_save=after_save)
+
+    def _place(self, visit: mop.Visit, fold: int | None) -> tuple[Split, int]:
+        """Where the shard of a visit is; of folds each holds out another run of train shards."""
+        is_training = visit.phase is mop.Phase.TRAIN
+        if fold is None:
+            return Split.TRAIN if is_training else Split.VAL, visit.shard
+        first = fold * self._spec.val_shards
+        if is_training:
+            return Split.TRAIN, visit.shard + (self._spec.val_shards if visit.shard >= first else 0)
+        return Split.TRAIN, first + visit.shard
 
     def take(self, worker: int) -> tuple[Source, float]:
         """A worker is through: the state its visit read, to be dropped, and when it started."""

@@ -190,7 +190,7 @@ class Driver:
 
     def _home(self, info: WorkerInfo) -> frozenset[int]:
         """Shards that a worker should keep to; on the CPU all workers share one copy of all."""
-        if info.device == "cpu":
+        if info.device == "cpu" or self._spec.folds:
             return frozenset()
         return frozenset(range(info.worker, self._spec.train_shards, self._workers))
 

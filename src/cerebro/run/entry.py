@@ -59,6 +59,7 @@ def trial_entry(trial: TrialHistory, spec: RunSpec) -> Entry:
     live = LiveUnit(number, {number: trial.params}, alive={number: None})
     live.train = {visit: {number: sums} for visit, sums in trial.sums.items()}
     live.micro_batch = trial.micro_batch
+    live.fold = trial.repeat if spec.folds else None
     if trial.parent_params is not None:
         live.origin = trial.parent_params, trial.parent_visits
     unit = mop.Unit(number, (number,), trial.start, epochs)

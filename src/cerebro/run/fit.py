@@ -155,6 +155,9 @@ class _Fit:
                 metric=spec.metric,
                 mode=spec.mode,
                 resumed=history.drivers > 1,
+                is_open=bool(spec.stopper or spec.goal),
+                budget_s=self._seconds_left(),
+                max_epochs=spec.max_epochs,
             )
         ]
         for trial in history.trials.values():

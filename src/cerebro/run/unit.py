@@ -49,6 +49,8 @@ class LiveUnit:
     origin: tuple[Params, int] | None = None
     #: Rows that its batches are split into.
     micro_batch: int | None = None
+    #: Which part of the train shards is held out.
+    fold: int | None = None
 
     @property
     def is_stack(self) -> bool:

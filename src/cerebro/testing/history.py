@@ -150,7 +150,9 @@ class _Checker:
         number = record["trial"]
         if kind == "trial":
             self._require(number == len(self._trials), "trials must be added in order", number)
-            self._add(Trial(number, record["start"], target=record.get("epochs")), record)
+            trial = Trial(number, record["start"], target=record.get("epochs"))
+            trial.repeat = record.get("repeat", 0)
+            self._add(trial, record)
             return
         self._require(number in self._trials, "a trial must be added before it is named", number)
         trial = self._trials[number]
@@ -235,6 +237,8 @@ class _Checker:
             len(trial.metrics) == epoch, f"epoch {epoch} must begin after the one before", number
         )
         shard = shard_at(trial.start, epoch, step, self._steps)
+        if self._spec.get("folds") and shard >= trial.repeat * self._spec["val_shards"]:
+            shard += self._spec["val_shards"]
         self._require(
             record["shard"] == shard, f"shard {shard} must come, not {record['shard']}", number
         )

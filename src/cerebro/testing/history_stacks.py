@@ -33,6 +33,8 @@ class Trial:
     target: int | None = None
     #: It was told to wait.
     is_held: bool = False
+    #: Which of several trials of one configuration.
+    repeat: int = 0
     #: Of these epochs the first are another's, whose state it began with.
     inherited: int = 0
 

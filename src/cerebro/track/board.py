@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cerebro.track.forecast import Forecast
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -142,6 +143,7 @@ class Board:
         self.in_flight: dict[int, VisitStarted] = {}
         self.visits_done = 0
         self.now_s = 0.0
+        self._forecast = Forecast()
         self._first_s: float | None = None
         self._live_visits = 0
         self._ranking: list[TrialRow] = []
@@ -149,6 +151,7 @@ class Board:
 
     def record(self, record: Record) -> None:
         """Fold one record in."""
+        self._forecast.record(record)
         match record:
             case VisitStarted():
                 self._visit_started(record)
@@ -182,9 +185,8 @@ class Board:
 
     @property
     def eta_s(self) -> float:
-        """Seconds left at that speed; NaN before the first visit."""
-        speed = self.visits_per_s
-        return (self.visits_total - self.visits_done) / speed if speed else math.nan
+        """Seconds left, at most where the run `is_open`; NaN before the first visit."""
+        return self._forecast.left_s()
 
     def ranked(self) -> list[TrialRow]:
         """All trials, best first; sorted anew only after something changed."""

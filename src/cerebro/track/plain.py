@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -227,4 +228,5 @@ def progress_line(board: Board) -> str:
     'visits 0/0  0.0/s  ETA -'
     """
     count = f"visits {board.visits_done}/{board.visits_total}"
-    return f"{count}  {board.visits_per_s:.1f}/s  ETA {show_seconds(board.eta_s)}"
+    most = "at most " if board.run.is_open and math.isfinite(board.eta_s) else ""
+    return f"{count}  {board.visits_per_s:.1f}/s  ETA {most}{show_seconds(board.eta_s)}"

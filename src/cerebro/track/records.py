@@ -22,7 +22,11 @@ Losses: TypeAlias = Sequence[float] | npt.NDArray[np.float32] | npt.NDArray[np.f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """The first record. ``trials`` is how many are planned, or 0 when nobody knows."""
+    """The first record. ``trials`` is how many are planned, or 0 when nobody knows.
+
+    ``is_open`` where results decide how far trials are trained. ``budget_s`` is when the time that
+    the run may take is over, ``max_epochs`` what all trials together may be trained.
+    """
 
     run: str
     workers: int
@@ -33,6 +37,9 @@ class RunStarted:
     metric: str
     mode: Mode
     resumed: bool = False
+    is_open: bool = False
+    budget_s: float | None = None
+    max_epochs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

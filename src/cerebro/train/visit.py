@@ -51,9 +51,12 @@ class VisitCall:
     #: Rows that a training step takes at a time; None leaves it to the task.
     micro_batch: int | None = None
 
+    #: Evaluate, though the shard is one of the train split: this trial is never trained on it.
+    is_held_out: bool = False
+
     @property
     def is_training(self) -> bool:
-        return self.split is Split.TRAIN
+        return self.split is Split.TRAIN and not self.is_held_out
 
     @property
     def visits(self) -> int:

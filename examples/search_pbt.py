@@ -1,0 +1,59 @@
+"""Population-based training: learning rates that change while networks are trained.
+
+After every epoch the worst networks make way for copies of the best, with changed params.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import cerebro
+from cerebro import Experiment, Task, tune
+
+FOLDER = Path("demo/search")
+
+
+class Digits(Task):
+    def model(self, params):
+        dropout = nn.Dropout(params["dropout"])
+        return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), dropout, nn.Linear(128, 10))
+
+    def optimizer(self, model, params):
+        return torch.optim.SGD(model.parameters(), lr=params["lr"], momentum=0.9)
+
+    def loss(self, model, batch, params):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    def metrics(self, model, batch, params):
+        return {"accuracy": (model(batch["x"]).argmax(1) == batch["y"]).float().mean()}
+
+
+if __name__ == "__main__":
+    data = FOLDER / "data"
+    cerebro.data.from_arrays(data, cerebro.data.digits(), shards=4, validation=0.2, seed=0)
+    exp = Experiment(name="pbt", data=data, store=FOLDER, workers=2, seed=0)
+    space = {"lr": tune.loguniform(1e-4, 1.0), "dropout": tune.uniform(0.0, 0.5)}
+    result = exp.run_fit(
+        Digits(),
+        space,
+        search="random",
+        num_trials=8,
+        num_epochs=12,
+        batch_size=64,
+        stopper={"name": "pbt", "interval": 1, "quantile": 0.25},
+        metric="val_accuracy",
+        mode="max",
+    )
+    print(result.leaderboard(), end="\n\n")
+    # The journal says what happened, and so whose copy a trial began as: length, checksum, JSON.
+    lines = Path(result.path, "journal.jsonl").read_text().splitlines()
+    records = [json.loads(line.split(" ", 2)[2]) for line in lines]
+    parents = {each["trial"]: each.get("parent") for each in records if each["type"] == "trial"}
+    print("the winner, and whom it descends from:")
+    trial = result.best.number
+    while trial is not None:
+        params = {name: round(value, 4) for name, value in result.trials[trial].params.items()}
+        print(f"  t{trial:04}  {params}")
+        trial = parents[trial]
