@@ -54,6 +54,6 @@ if __name__ == "__main__":
     print("the winner, and whom it descends from:")
     trial = result.best.number
     while trial is not None:
-        params = {name: round(value, 4) for name, value in result.trials[trial].params.items()}
-        print(f"  t{trial:04}  {params}")
+        params = result.trials[trial].params
+        print(f"  t{trial:04}  lr {params['lr']:.4f}, dropout {params['dropout']:.3f}")
         trial = parents[trial]

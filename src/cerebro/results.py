@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro.errors import UsageError
-from cerebro.run.history import RunHistory, TrialHistory, ranking
+from cerebro.run.history import RunHistory, TrialHistory
+from cerebro.run.ranking import Ending, criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import RunDocument
 from cerebro.search.decision import Outcome
@@ -19,8 +20,8 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.stacked import taken_out
 from cerebro.task import Task
-from cerebro.track.board import FAILED, TrialRow, leaderboard
-from cerebro.track.plain import format_leaderboard
+from cerebro.track.ranking import Config, Ranking, leaderboard
+from cerebro.track.standings import format_leaderboard
 from cerebro.train.runner import import_task, make_framework
 from cerebro.train.visit import State
 from cerebro.types import Metrics, Mode, Params, TrialStatus, trial_id
@@ -39,6 +40,32 @@ class TrialResult:
     epoch: int | None
     error: str | None = None
     traceback: str | None = field(default=None, repr=False)
+    #: Which repeat of its configuration it is, from 0; with folds, the one that was held out.
+    repeat: int = 0
+    #: The trial that it began as a copy of; epochs and train visits behind the copied state.
+    parent: str | None = None
+    parent_epochs: int = 0
+    parent_visits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResult:
+    """One configuration: with seeds or folds several trials, else one.
+
+    `mean` and `std` (of a sample, None for a single value) are of the metric, over the best epochs
+    of the trials that have one and did not fail; None if there is none. A configuration is complete
+    if that is all of them, and feasible if the means of its metrics keep the constraints.
+    """
+
+    #: That of its first trial.
+    id: str
+    params: Params
+    trials: tuple[TrialResult, ...]
+    mean: float | None
+    std: float | None
+    is_complete: bool
+    is_feasible: bool
+    is_pareto: bool
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -46,16 +73,18 @@ class Leaderboard(list[dict[str, Any]]):
 
     Their keys: "rank" (None where a trial failed), "trial", "status", the metrics of the best
     epoch, "epoch" (the best, counted from 0), "epochs" (finished), "params.<name>", "error".
-    Printed, it is a table for people, whose epochs count from 1.
+    With seeds or folds also "config", "repeat", and "mean" and "std" over the repeats, whose rank
+    is that of the configuration; with constraints "feasible"; with several metrics "pareto"; where
+    there are copies "parent" and "parent_epochs". Printed, it is a table for people: one line a
+    configuration, epochs counted from 1.
     """
 
-    def __init__(self, ranked: Sequence[TrialRow], metric: str) -> None:
-        super().__init__(leaderboard(ranked))
-        self.ranked = ranked
-        self.metric = metric
+    def __init__(self, ranking: Ranking) -> None:
+        super().__init__(leaderboard(ranking))
+        self.ranking = ranking
 
     def __str__(self) -> str:
-        return format_leaderboard(self.ranked, metric=self.metric)
+        return format_leaderboard(self.ranking)
 
     __repr__ = __str__
 
@@ -80,6 +109,7 @@ class Result:
         self.document = document
         self.metric = history.metric
         self.mode = history.mode
+        self._criteria = criteria_of(document.spec)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], task: Task | None = None) -> Result:
@@ -120,26 +150,65 @@ class Result:
         return [self._result(trial) for trial in self._history.trials.values()]
 
     @property
+    def configs(self) -> list[ConfigResult]:
+        """Configurations from best to worst: by the mean over their repeats.
+
+        After those that are complete and keep the constraints come those of which a repeat failed
+        or is not there yet, then those that break a constraint, last those without a value.
+        """
+        return [self._config(config) for config in self._ranking.configs]
+
+    def pareto(self) -> list[TrialResult]:
+        """The trials of the Pareto front, by the first metric; an error with one metric alone.
+
+        No other configuration is better in one of the metrics and as good in all others. Those that
+        break a constraint are not looked at; with repeats their means count.
+        """
+        if not self._criteria.others:
+            raise UsageError(
+                f"a Pareto front needs several metrics, but {self.path} has only {self.metric}."
+            )
+        return [trial for config in self.configs if config.is_pareto for trial in config.trials]
+
+    @property
+    def ending(self) -> str | None:
+        """Why the run ended before its trials did (goal, budget, command); None if it did not."""
+        found = self._ending
+        return None if found is None else str(found)
+
+    @property
+    def time_to_target_s(self) -> float | None:
+        """Seconds of work until the goal was reached, over all processes; None if it was not."""
+        found = self._ending
+        return found.after_s if found is not None and found.is_goal else None
+
+    @property
     def best(self) -> TrialResult:
-        """The best trial; an error if none has the metric."""
-        ranked = ranking(self._history)
-        best = self._result(ranked[0]) if ranked else None
-        if best is None or best.epoch is None or best.status in FAILED:
+        """The best trial of the best configuration; an error if none has the metric."""
+        best = self._ranking.best
+        if best is None:
             errors = {t.error for t in self._history.trials.values() if t.error}
             raise UsageError(
                 f"no trial of {self.path} has finished an epoch with {self.metric}"
                 + (f": {'; '.join(sorted(errors)[:3])}" if errors else ".")
             )
-        return best
+        return self._result(self._history.trials[best.trial])
 
     def leaderboard(self) -> Leaderboard:
-        """Trials from best to worst; those that failed or have no value come last, unranked."""
-        return Leaderboard([self._row(trial) for trial in ranking(self._history)], self.metric)
+        """Trials in the order of `configs`; those that failed or have no value have no rank."""
+        return Leaderboard(self._ranking)
 
     def history(self, trial: str | int) -> list[dict[str, float]]:
-        """Metrics of each epoch of a trial; epochs count from 0, as in all files."""
+        """Metrics of each epoch of a trial; epochs count from 0, as in all files.
+
+        Those of a copy begin with the first that it was trained in itself.
+        """
         found = self._find(trial)
-        return [{"epoch": n, **epoch.metrics} for n, epoch in enumerate(found.epochs)]
+        return [
+            {"epoch": number, **epoch.metrics}
+            for number, epoch in enumerate(found.epochs)
+            if not epoch.is_inherited
+        ]
 
     def outcomes(self, metrics: Sequence[str]) -> list[tuple[Params, Outcome]]:
         """Params of every trial and what it came to, for a search to learn from."""
@@ -214,20 +283,32 @@ class Result:
             epoch=best,
             error=trial.error,
             traceback=trial.traceback,
+            repeat=trial.repeat,
+            parent=None if trial.parent is None else trial_id(trial.parent),
+            parent_epochs=trial.parent_visits // self._history.steps,
+            parent_visits=trial.parent_visits,
         )
 
-    def _row(self, trial: TrialHistory) -> TrialRow:
-        found = self._result(trial)
-        return TrialRow(
-            trial=trial.number,
-            params=trial.params,
-            status=trial.status,
-            epochs=len(trial.epochs),
-            metric=found.metrics.get(self.metric),
-            best_epoch=found.epoch,
-            metrics=found.metrics,
-            error=trial.error,
+    def _config(self, config: Config) -> ConfigResult:
+        trials = [self._result(self._history.trials[row.trial]) for row in config.rows]
+        return ConfigResult(
+            id=trials[0].id,
+            params=trials[0].params,
+            trials=tuple(trials),
+            mean=config.mean,
+            std=config.std,
+            is_complete=config.is_complete,
+            is_feasible=config.is_feasible,
+            is_pareto=config.is_on_front,
         )
+
+    @property
+    def _ranking(self) -> Ranking:
+        return rank_trials(self._history, self._criteria)
+
+    @property
+    def _ending(self) -> Ending | None:
+        return ending_of(self._history, self.document.spec)
 
     def _find(self, trial: str | int) -> TrialHistory:
         for found in self._history.trials.values():
@@ -268,4 +349,4 @@ class Result:
         return import_task(name)
 
 
-__all__ = ["Leaderboard", "Mode", "Result", "TrialResult"]
+__all__ = ["ConfigResult", "Leaderboard", "Mode", "Result", "TrialResult"]

@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SPACE = {"lr": LogUniform(1e-3, 1.0)}
 SICK = {"lr": [0.5, 0.05, 0.2], "fail": [None, {"kind": "nan_loss", "epoch": 1}]}
 
+GOAL = {"name": "goal", "metric": "val_loss", "mode": "min", "target": 1.2, "max_epochs": None}
+
 #: Name -> space, changes of the spec, a decision that it must have.
 CASES = {
     "asha": (SPACE, {"stopper": {"name": "asha", "eta": 2}, "concurrent": 3}, "promote"),
@@ -45,7 +47,7 @@ CASES = {
     ),
     "tpe": (SPACE, {"search": "tpe", "epochs": 1, "num_trials": 6, "concurrent": 2}, None),
     "budget": (SPACE, {"budget": {"epochs": 7}}, "halt"),
-    "goal": (SPACE, {"goal": {"name": "goal", "target": 1.2}}, "halt"),
+    "goal": (SPACE, {"goal": GOAL}, "halt"),
     "sick": (SICK, {"search": "grid", "num_trials": None, "stopper": {"name": "asha"}}, "promote"),
 }
 

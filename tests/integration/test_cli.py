@@ -345,7 +345,7 @@ def test_run_tells_that_its_time_is_not_enough(finished):
         "run", "experiment.yaml", "name=new", "epochs=200", "budget=0.01s", "-q"
     )
     assert done.returncode == 0, done.stderr
-    assert "the budget of 0s is not enough: about " in done.stderr
+    assert "the budget of 0.01s is not enough: about " in done.stderr
     assert "are needed; the run will end when it is used up\n" in done.stderr
 
 

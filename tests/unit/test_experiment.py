@@ -127,7 +127,7 @@ def test_the_leaderboard_of_the_result_is_that_of_the_file(experiment, store):
     space = {"lr": [0.5, 0.05], "fail": {"choice": [None, {"kind": "raise", "epoch": 1}]}}
     result = experiment.run_fit(ToyTask(), space, **{**FIT, "num_epochs": 3})
     written = (store / "run" / layout.LEADERBOARD).read_text()
-    assert leaderboard_csv(result.leaderboard().ranked) == written
+    assert leaderboard_csv(result.leaderboard().ranking) == written
     assert list(result.leaderboard()[0]) == written.splitlines()[0].split(",")
 
 

@@ -178,6 +178,9 @@ def results(
             metavar="T", help="One trial, epoch by epoch: t0007 or 7.", show_default=False
         ),
     ] = None,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Only the Pareto front, with several metrics.")
+    ] = False,
 ) -> None:
     """The leaderboard of a run, or the epochs of one trial."""
     from cerebro.cli.results import Format, show_results, show_trial
@@ -185,9 +188,11 @@ def results(
 
     if as_json and as_csv:
         raise UsageError("the result is written once: give --json or --csv, not both.")
+    if trial is not None and pareto:
+        raise UsageError("a front has many trials: give --trial or --pareto, not both.")
     form = Format.JSON if as_json else Format.CSV if as_csv else Format.TABLE
     if trial is None:
-        show_results(run, form)
+        show_results(run, form, is_pareto=pareto)
     else:
         show_trial(run, trial, form)
 
@@ -206,7 +211,7 @@ def plan(
         typer.Option("--search", help="Play the search through on a simulated clock."),
     ] = False,
 ) -> None:
-    """What a run would do: trials, visits, bytes, time. Writes nothing, and trains nothing."""
+    """What a run would do: trials, visits, bytes, time. Leaves nothing behind."""
     from cerebro.cli.plan import show_plan
 
     show_plan(experiment, overrides or [], is_measured=measure, is_simulated=search)

@@ -157,19 +157,25 @@ def expect_s(plan: Plan, measured: Measured) -> float:
     """The makespan that is likeliest; with a stopper, that of the search played through."""
     if not plan.is_open or plan.train_visits + plan.eval_visits > MOST_VISITS:
         return predict_s(plan, measured)
-    return _rehearse(plan, measured)[0].makespan_s
+    request = plan.request
+    if plan.sampler.is_adaptive:
+        # What it costs is asked here, not what it finds: no need to wait for its proposals.
+        trials = plan.sampler.num_trials
+        request = dataclasses.replace(request, search="random", num_trials=trials, known=())
+    return _rehearse(plan, request, measured)[0].makespan_s
 
 
-def _rehearse(plan: Plan, measured: Measured | None) -> tuple[SearchSimulation, str]:
-    return rehearse(
-        plan.config, plan.request, plan.dataset, workers=plan.workers, measured=measured
-    )
+def _rehearse(
+    plan: Plan, request: Request, measured: Measured | None
+) -> tuple[SearchSimulation, str]:
+    workers = plan.workers
+    return rehearse(plan.config, request, plan.dataset, workers=workers, measured=measured)
 
 
 def _search(plan: Plan, measured: Measured | None) -> list[tuple[str, str]]:
     if plan.train_visits + plan.eval_visits > MOST_VISITS:
-        return [("search", f"not simulated: it has more than {MOST_VISITS} visits")]
-    return describe_rehearsal(*_rehearse(plan, measured), measured)
+        return [("search", f"not simulated: it may have more than {MOST_VISITS} visits")]
+    return describe_rehearsal(*_rehearse(plan, plan.request, measured), measured)
 
 
 def _repeats(plan: Plan) -> str:
@@ -236,7 +242,7 @@ def written_duration(seconds: float) -> str:
     ('30m', '2h10m', '45s')
     """
     if seconds < 60:
-        return f"{seconds:.0f}s"
+        return f"{seconds:.2g}s"
     minutes = round(seconds / 60)
     hours, rest = divmod(minutes, 60)
     return f"{hours}h{rest:02d}m" if hours and rest else f"{hours}h" if hours else f"{rest}m"

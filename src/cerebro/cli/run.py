@@ -25,7 +25,7 @@ from cerebro.search import Space
 from cerebro.storage import Store, layout
 from cerebro.track.board import FAILED
 from cerebro.track.efficiency import Summary
-from cerebro.track.plain import efficiency_line
+from cerebro.track.plain import closing_lines
 from cerebro.track.text import clean, show_params
 
 #: Failed trials told one by one.
@@ -106,7 +106,8 @@ def _is_one_output() -> bool:
 def _show_result(result: Result) -> None:
     print_trials(result)
     if result.summary:
-        print(efficiency_line(Summary(**result.summary), result.is_resumed))
+        for line in closing_lines(Summary(**result.summary), result.is_resumed):
+            print(line)
 
 
 def _conclude(result: Result, *, strict: bool) -> int:

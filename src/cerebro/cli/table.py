@@ -6,22 +6,25 @@ import sys
 from collections.abc import Sequence
 
 from cerebro.results import Result
-from cerebro.track.plain import LEADERBOARD_ROWS, format_leaderboard
-from cerebro.track.text import clean
+from cerebro.track.ranking import Ranking
+from cerebro.track.standings import LEADERBOARD_ROWS, format_leaderboard
 
 
 def print_trials(result: Result, limit: int = LEADERBOARD_ROWS) -> None:
     """The leaderboard of a run; on a terminal the best trial stands out."""
-    metric = clean(result.metric, 40)
-    rows = result.leaderboard().ranked
+    print_ranking(result.leaderboard().ranking, limit)
+
+
+def print_ranking(ranking: Ranking, limit: int = LEADERBOARD_ROWS) -> None:
+    """The same for trials already ranked."""
     if sys.stdout.isatty():
         from rich.console import Console
 
         from cerebro.track.console import render_leaderboard
 
-        Console().print(render_leaderboard(rows, metric=metric, limit=limit))
+        Console().print(render_leaderboard(ranking, limit=limit))
     else:
-        print(format_leaderboard(rows, metric=metric, limit=limit))
+        print(format_leaderboard(ranking, limit=limit))
 
 
 def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:

@@ -16,10 +16,11 @@ from cerebro.run.committer import take_out
 from cerebro.run.conduct import carry_out_now
 from cerebro.run.direction import Direction
 from cerebro.run.driver import Driver
-from cerebro.run.history import ranking
 from cerebro.run.ledger import taken_record
 from cerebro.run.orders import Orders
+from cerebro.run.ranking import beyond, criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import OpenRun, open_run
+from cerebro.run.reporter import trial_added, trial_changed
 from cerebro.run.request import make_conductor
 from cerebro.run.spec import (
     RunSpec,
@@ -48,7 +49,7 @@ class Settings:
     task: Task | str
     workers: int
     device: str = "auto"
-    #: Remove the checkpoints of all but so many best trials at the end.
+    #: Remove the checkpoints of all but so many best configurations at the end.
     keep_top: int | None = None
     fresh: bool = False
     force: bool = False
@@ -144,6 +145,7 @@ class _Fit:
     def _introduce(self) -> None:
         """Tell the trackers what there is, replaying what earlier processes did."""
         spec, history = self._spec, self._run.history
+        criteria = criteria_of(spec.to_json())
         told: list[records.Record] = [
             records.RunStarted(
                 run=spec.name,
@@ -158,10 +160,14 @@ class _Fit:
                 is_open=bool(spec.stopper or spec.goal),
                 budget_s=self._seconds_left(),
                 max_epochs=spec.max_epochs,
+                objectives=criteria.others,
+                constraints=criteria.constraints,
+                repeats=criteria.repeats,
+                is_folded=criteria.is_folded,
             )
         ]
         for trial in history.trials.values():
-            told.append(records.TrialAdded(trial=trial.number, params=trial.params))
+            told.append(trial_added(trial, history.steps))
             for epoch, done in enumerate(trial.epochs):
                 if done.is_inherited:
                     continue
@@ -174,14 +180,8 @@ class _Fit:
                         replayed=True,
                     )
                 )
-            if trial.status.is_final:
-                told.append(
-                    records.TrialFinished(
-                        trial=trial.number, status=trial.status, error=trial.error, replayed=True
-                    )
-                )
-            elif trial.status is TrialStatus.PAUSED:
-                told.append(records.TrialChanged(trial=trial.number, status=trial.status))
+            if trial.status.is_final or trial.status is TrialStatus.PAUSED:
+                told.append(trial_changed(trial, replayed=True))
         self._fan.replay(told)
 
     def _num_planned(self) -> int:
@@ -226,7 +226,12 @@ class _Fit:
         run, keep = self._run, self._settings.keep_top
         paused = [t.number for t in run.history.trials.values() if not t.status.is_final]
         if keep is not None and not paused:
-            self._drop([trial.number for trial in ranking(run.history)[keep:]])
+            ranking = rank_trials(run.history, criteria_of(self._spec.to_json()))
+            self._drop(beyond(ranking, keep))
+        ending = ending_of(run.history, self._spec.to_json())
+        if ending is not None:
+            reached_s = ending.after_s if ending.is_goal else None
+            summary = replace(summary, ending=str(ending), time_to_target_s=reached_s)
         body = cast("dict[str, Json]", asdict(summary))
         run.store.write(layout.SUMMARY, json.dumps(body, indent=1).encode() + b"\n")
         self._fan.record(records.RunFinished(summary=summary))

@@ -25,7 +25,6 @@ __all__ = [
     "RunHistory",
     "StackHistory",
     "TrialHistory",
-    "ranking",
 ]
 
 Record = Mapping[str, Json]
@@ -42,8 +41,10 @@ class RunHistory(Trials):
     drivers: int = 0
     is_finished: bool = False
     summary: dict[str, Any] = field(default_factory=dict)
-    #: Why the whole run ended before its trials did.
+    #: Why the whole run ended before its trials did, who said so, and after how many seconds.
     halted: str | None = None
+    halted_by: str = ""
+    halted_s: float = 0.0
     #: Commands that were taken or refused, by id; those whose effect is not there yet.
     commands: set[str] = field(default_factory=set)
     open_commands: dict[str, Record] = field(default_factory=dict)
@@ -155,7 +156,8 @@ class RunHistory(Trials):
     def _decide(self, record: Record) -> None:
         what, reason = str(record["what"]), cast("str | None", record.get("reason"))
         if what == "halt":
-            self.halted = reason
+            self.halted, self.halted_by = reason, str(record.get("by"))
+            self.halted_s = self.spent_s + self.driver_s
             for trial in self.trials.values():
                 self._stop(trial, reason)
             return
@@ -290,20 +292,6 @@ class RunHistory(Trials):
             is_under_way = trial.status in (TrialStatus.PENDING, TrialStatus.RUNNING)
             if is_under_way and trial.visits != visits:
                 trial.roll_back(visits, self.epochs)
-
-
-def ranking(history: RunHistory) -> list[TrialHistory]:
-    """Trials from best to worst by their best epoch; those without a value last, by number."""
-    metric, mode = history.metric, history.mode
-
-    def key(trial: TrialHistory) -> tuple[bool, float, int]:
-        best = trial.best_epoch(metric, mode)
-        if best is None or trial.status.is_failure:
-            return True, 0.0, trial.number
-        value = trial.epochs[best].metrics[metric]
-        return False, -value if mode is Mode.MAX else value, trial.number
-
-    return sorted(history.trials.values(), key=key)
 
 
 #: Records that are about the run, or about several trials.

@@ -9,6 +9,7 @@ from typing import cast
 
 from cerebro.backend.base import Done
 from cerebro.run.history import RunHistory, TrialHistory
+from cerebro.run.ranking import is_person
 from cerebro.track import records
 from cerebro.track.efficiency import Efficiency, Summary
 from cerebro.train.visit import MemberReport, VisitCall
@@ -105,7 +106,7 @@ class Reporter:
         kind = record["type"]
         if kind == "trial":
             trial = history.trials[cast(int, record["trial"])]
-            self._track(records.TrialAdded(trial=trial.number, params=trial.params))
+            self._track(trial_added(trial, history.steps))
             if record.get("replaces") is not None:
                 self._changed(history.trials[cast(int, record["replaces"])])
         elif kind == "trial_end":
@@ -117,8 +118,11 @@ class Reporter:
         elif kind == "decision":
             for number in cast("list[int]", record.get("trials", list(history.trials))):
                 trial = history.trials[number]
-                # Those that had ended before were told of.
-                if record["what"] != "halt" or trial.error == record["reason"]:
+                if record["what"] != "halt":
+                    by = str(record["by"])
+                    self._changed(trial, by if is_person(by) else None)
+                elif trial.error == record["reason"]:
+                    # Those that had ended before were told of.
                     self._changed(trial)
 
     def _evaluated(self, trial: TrialHistory, number: int) -> None:
@@ -135,13 +139,35 @@ class Reporter:
         if trial.status is TrialStatus.PAUSED:
             self._changed(trial)
 
-    def _changed(self, trial: TrialHistory) -> None:
-        record: records.Record = records.TrialChanged(trial=trial.number, status=trial.status)
-        if trial.status.is_final:
-            record = records.TrialFinished(
-                trial=trial.number, status=trial.status, error=trial.error
-            )
-        self._track(record)
+    def _changed(self, trial: TrialHistory, by: str | None = None) -> None:
+        self._track(trial_changed(trial, by=by))
+
+
+def trial_added(trial: TrialHistory, steps: int) -> records.TrialAdded:
+    """What trackers learn of a new trial; an epoch has so many visits."""
+    return records.TrialAdded(
+        trial=trial.number,
+        params=trial.params,
+        proposal=trial.proposal,
+        repeat=trial.repeat,
+        parent=trial.parent,
+        parent_epochs=trial.parent_visits // steps,
+    )
+
+
+def trial_changed(
+    trial: TrialHistory, *, by: str | None = None, replayed: bool = False
+) -> records.TrialFinished | records.TrialChanged:
+    """What trackers learn of a trial that ended, waits or goes on."""
+    number, status = trial.number, trial.status
+    if status.is_final:
+        return records.TrialFinished(
+            trial=number, status=status, error=trial.error, replayed=replayed, by=by
+        )
+    is_held = trial.is_held
+    return records.TrialChanged(
+        trial=number, status=status, is_held=is_held, replayed=replayed, by=by
+    )
 
 
 def _member(report: MemberReport) -> records.MemberVisit:

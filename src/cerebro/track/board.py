@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from cerebro.track.forecast import Forecast
+from cerebro.track.ranking import Ranking, TrialRow, is_better, rank
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -19,95 +17,10 @@ from cerebro.track.records import (
     VisitStarted,
     WorkerChanged,
 )
-from cerebro.types import Json, Metrics, Mode, Params, TrialStatus, trial_id
+from cerebro.types import Mode, TrialStatus
 
 #: How a trial ends that takes no part in the ranking.
 FAILED = tuple(status for status in TrialStatus if status.is_failure)
-
-
-@dataclass(slots=True, kw_only=True)
-class TrialRow:
-    """One trial. ``metric`` is its best value, reached with ``metrics`` in ``best_epoch``."""
-
-    trial: int
-    params: Params
-    status: TrialStatus = TrialStatus.PENDING
-    epochs: int = 0
-    metric: float | None = None
-    best_epoch: int | None = None
-    metrics: Metrics = field(default_factory=dict)
-    loss: float | None = None
-    error: str | None = None
-    #: worker -> (phase, shard) of the visits in flight
-    visits: dict[int, tuple[str, int]] = field(default_factory=dict)
-    #: the trials of its last visit
-    stack: tuple[int, ...] = ()
-    #: visits answered, for the progress bar
-    done: int = 0
-
-
-def ranked(rows: Iterable[TrialRow], mode: Mode) -> list[TrialRow]:
-    """Rows best first: by metric, then trial number; failed ones and those without a value last, by
-    number.
-
-    >>> a = TrialRow(trial=0, params={}, metric=0.5)
-    >>> b = TrialRow(trial=1, params={}, metric=0.9)
-    >>> [row.trial for row in ranked([a, b], Mode.MAX)]
-    [1, 0]
-    """
-    sign = -1.0 if mode == Mode.MAX else 1.0
-
-    def key(row: TrialRow) -> tuple[bool, float, int]:
-        if row.metric is None or not has_rank(row):
-            return True, 0.0, row.trial
-        return False, sign * row.metric, row.trial
-
-    return sorted(rows, key=key)
-
-
-def has_rank(row: TrialRow) -> bool:
-    """Whether the trial takes part in the ranking: it has a value and did not fail.
-
-    >>> has_rank(TrialRow(trial=0, params={}, metric=0.5, status=TrialStatus.DIVERGED))
-    False
-    """
-    return row.metric is not None and row.status not in FAILED
-
-
-def leaderboard(rows: Iterable[TrialRow]) -> list[dict[str, Json]]:
-    """What leaderboard.csv and `Result.leaderboard` say about rows already ranked.
-
-    >>> leaderboard([TrialRow(trial=0, params={"lr": 0.1}, metric=0.5, metrics={"val_loss": 0.5})])
-    ... # doctest: +NORMALIZE_WHITESPACE
-    [{'rank': 1, 'trial': 't0000', 'status': 'pending', 'val_loss': 0.5, 'epoch': None,
-      'epochs': 0, 'params.lr': 0.1, 'error': None}]
-    """
-    return [
-        {
-            "rank": rank if has_rank(row) else None,
-            "trial": trial_id(row.trial),
-            "status": str(row.status),
-            **row.metrics,
-            "epoch": row.best_epoch,
-            "epochs": row.epochs,
-            **{f"params.{name}": value for name, value in row.params.items()},
-            "error": row.error,
-        }
-        for rank, row in enumerate(rows, start=1)
-    ]
-
-
-def is_better(value: float, than: float | None, mode: Mode) -> bool:
-    """Whether a value beats another; NaN and infinities never do.
-
-    >>> is_better(0.9, 0.8, Mode.MAX), is_better(float("nan"), None, Mode.MIN)
-    (True, False)
-    """
-    if not math.isfinite(value):
-        return False
-    if than is None:
-        return True
-    return value > than if mode == Mode.MAX else value < than
 
 
 class Board:
@@ -146,8 +59,7 @@ class Board:
         self._forecast = Forecast()
         self._first_s: float | None = None
         self._live_visits = 0
-        self._ranking: list[TrialRow] = []
-        self._is_ranked = True
+        self._ranking: Ranking | None = None
 
     def record(self, record: Record) -> None:
         """Fold one record in."""
@@ -160,16 +72,16 @@ class Board:
             case EpochFinished():
                 self._epoch_finished(record)
             case TrialAdded():
-                self._add(record.trial, record.params)
+                self._add(record)
             case TrialFinished():
                 self._trial_finished(record)
             case TrialChanged():
-                self._set_status(self._row(record.trial), record.status)
+                self._trial_changed(record)
             case WorkerChanged(alive=False):
                 self._vacate(record.worker)
             case RunStarted():
                 self.run = record
-                self._is_ranked = False
+                self._ranking = None
 
     @property
     def visits_total(self) -> int:
@@ -188,12 +100,11 @@ class Board:
         """Seconds left, at most where the run `is_open`; NaN before the first visit."""
         return self._forecast.left_s()
 
-    def ranked(self) -> list[TrialRow]:
+    def ranked(self) -> Ranking:
         """All trials, best first; sorted anew only after something changed."""
-        if not self._is_ranked:
-            self._ranking = ranked(self.rows.values(), self.run.mode)
-            self._is_ranked = True
-        return list(self._ranking)
+        if self._ranking is None:
+            self._ranking = rank(self.rows.values(), self.run.criteria)
+        return self._ranking
 
     @property
     def _visits_per_epoch(self) -> int:
@@ -201,16 +112,29 @@ class Board:
 
     def _row(self, trial: int) -> TrialRow:
         row = self.rows.get(trial)
-        return row if row is not None else self._add(trial, {})
+        return row if row is not None else self._add(TrialAdded(trial=trial, params={}))
 
-    def _add(self, trial: int, params: Params) -> TrialRow:
-        old = self.rows.get(trial)
+    def _add(self, record: TrialAdded) -> TrialRow:
+        old = self.rows.get(record.trial)
         if old is not None:
             self.statuses[old.status] -= 1
-        row = self.rows[trial] = TrialRow(trial=trial, params=params)
+        row = self.rows[record.trial] = TrialRow(
+            trial=record.trial,
+            params=record.params,
+            epochs=record.parent_epochs,
+            proposal=record.proposal,
+            repeat=record.repeat,
+            parent=record.parent,
+            parent_epochs=record.parent_epochs,
+        )
         self.statuses[row.status] += 1
-        self._is_ranked = False
+        self._ranking = None
         return row
+
+    def _trial_changed(self, record: TrialChanged) -> None:
+        row = self._row(record.trial)
+        row.is_held = record.is_held
+        self._set_status(row, record.status)
 
     def _set_status(self, row: TrialRow, status: TrialStatus) -> None:
         if row.status is not status:
@@ -260,14 +184,14 @@ class Board:
         value = record.metrics.get(self.run.metric)
         if value is not None and is_better(value, row.metric, self.run.mode):
             row.metric, row.best_epoch, row.metrics = value, record.epoch, record.metrics
-            self._is_ranked = False
+            self._ranking = None
 
     def _trial_finished(self, record: TrialFinished) -> None:
         row = self._row(record.trial)
         self._set_status(row, record.status)
         row.error = record.error
         row.visits.clear()
-        self._is_ranked = False
+        self._ranking = None
         # A trial that ended early leaves no work behind.
         self._count(row, self.run.epochs * self._visits_per_epoch)
 

@@ -4,61 +4,71 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cerebro.track.board import Board, TrialRow, has_rank, ranked
+from cerebro.track.board import Board
 from cerebro.track.pace import MANY_TRIALS, Pace
 from cerebro.track.plain import (
-    LEADERBOARD_ROWS,
     Failures,
     LineTracker,
+    closing_lines,
+    command_line,
     describe,
-    efficiency_line,
-    leaderboard_cells,
     progress_line,
 )
-from cerebro.track.records import Record, RunFinished, RunStarted, TrialFinished, WorkerChanged
+from cerebro.track.ranking import Ranking, TrialRow, best_of, has_rank
+from cerebro.track.records import (
+    Record,
+    RunFinished,
+    RunStarted,
+    TrialChanged,
+    TrialFinished,
+    WorkerChanged,
+)
+from cerebro.track.standings import (
+    LEADERBOARD_ROWS,
+    leaderboard_cells,
+    show_counts,
+    show_status,
+)
 from cerebro.track.text import clean, show, show_params, show_trials
 from cerebro.types import TrialStatus, trial_id
 
 ROWS = 20
 BAR_WIDTH = 20
-#: Columns of the leaderboard that are always shown in full: rank, trial, metric, epoch.
-FIXED_COLUMNS = 4
 REFRESH_INTERVAL_S = 0.25
 
 
-def render_leaderboard(
-    rows: Sequence[TrialRow], *, metric: str, limit: int = LEADERBOARD_ROWS
-) -> RenderableType:
-    """The leaderboard as a table for a rich console, for rows already ranked.
+def render_leaderboard(ranking: Ranking, *, limit: int = LEADERBOARD_ROWS) -> RenderableType:
+    """The leaderboard as a table for a rich console.
 
     >>> import io
-    >>> table = render_leaderboard([TrialRow(trial=3, params={"lr": 0.1})], metric="val_loss")
+    >>> from cerebro.track.ranking import Criteria, rank
+    >>> from cerebro.types import Mode
+    >>> rows = [TrialRow(trial=3, params={"lr": 0.1})]
+    >>> table = render_leaderboard(rank(rows, Criteria(metric="val_loss", mode=Mode.MIN)))
     >>> out = io.StringIO()
     >>> Console(file=out, width=60).print(table)
     >>> out.getvalue().split()
     ['rank', 'trial', 'val_loss', 'epoch', 'lr', 'status', 't0003', '-', '-', '0.1', 'pending']
     """
-    header, cells = leaderboard_cells(rows, clean(metric, 24), limit)
+    header, cells, fixed = leaderboard_cells(ranking, limit)
     table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1))
     for place, name in enumerate(header):
         left = place in (1, len(header) - 1)
         # In a narrow terminal params and status give way, not who is best by how much.
-        fixed = place < FIXED_COLUMNS
-        table.add_column(_cut(name), justify="left" if left else "right", no_wrap=fixed)
-    for number, line in enumerate(cells):
-        first = number == 0 and has_rank(rows[0])
-        table.add_row(*map(_cut, line), style="bold green" if first else None)
-    if len(rows) > limit:
-        return Group(table, Text(f" … and {len(rows) - limit} more", style="dim"))
+        side: JustifyMethod = "left" if left else "right"
+        table.add_column(_cut(name), justify=side, no_wrap=place < fixed)
+    for config, line in zip(ranking.configs, cells, strict=False):
+        table.add_row(*map(_cut, line), style="bold green" if config.rank == 1 else None)
+    if len(ranking.configs) > limit:
+        return Group(table, Text(f" … and {len(ranking.configs) - limit} more", style="dim"))
     return table
 
 
@@ -69,17 +79,17 @@ def _cut(text: str) -> Text:
 def render_board(board: Board, *, height: int = ROWS) -> Text:
     """The live view: what is in flight first, then the best, and how far the run is.
 
-    A stack in flight is one row. One text, laid out by hand: a rich table of this size takes four
-    times as long to draw.
+    Trials that wait come after those that have a result and do not. A stack in flight is one row.
+    One text, laid out by hand: a rich table of this size takes four times as long to draw.
     """
-    rows = board.ranked()
-    best = rows[0].trial if rows and has_rank(rows[0]) else None
+    ranking = board.ranked()
+    best, rows = ranking.best, ranking.rows
     flights = board.in_flight.values()
     stacks = sorted({f.trials for f in flights if len(f.trials) > 1})[:height]
     alone = sorted({f.trials[0] for f in flights if len(f.trials) == 1})
     running = {n: board.rows[n] for n in alone if board.rows[n].visits}
-    others = (row for row in rows if row.trial not in running)
-    shown = list(islice(chain(running.values(), others), height - len(stacks)))
+    others = _by_interest((row for row in rows if row.trial not in running), best)
+    shown = [*running.values(), *others][: height - len(stacks)]
     lines: list[tuple[str, ...]] = [
         ("trial", "epoch", "shard", "loss", clean(board.run.metric, 24), "worker", "params")
     ]
@@ -87,7 +97,7 @@ def render_board(board: Board, *, height: int = ROWS) -> Text:
     styles = ["bold", *("" for _ in stacks)]
     for row in shown:
         lines.append(_cells(row, board))
-        styles.append("bold green" if row.trial == best else "" if row.trial in running else "dim")
+        styles.append("bold green" if row is best else "" if row.trial in running else "dim")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     widths[-1] = 0  # the last column may be cut at the edge
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -98,13 +108,27 @@ def render_board(board: Board, *, height: int = ROWS) -> Text:
     return text.append_text(_bar(board, BAR_WIDTH)).append(f" {progress_line(board)}{more}")
 
 
+def _by_interest(rows: Iterable[TrialRow], best: TrialRow | None) -> list[TrialRow]:
+    """The best first, whatever it does; then those with a result, those that wait, the others."""
+
+    def place(row: TrialRow) -> int:
+        if row is best:
+            return 0
+        if not has_rank(row):
+            return 3
+        return 2 if row.status is TrialStatus.PAUSED else 1
+
+    return sorted(rows, key=place)
+
+
 def _hidden(board: Board, number: int) -> str:
     if number == 0:
         return ""
     if len(board.rows) <= MANY_TRIALS:
         return f"  ({number} trials not shown)"
-    counts = ", ".join(f"{n} {status}" for status in TrialStatus if (n := board.statuses[status]))
-    return f"  ({len(board.rows)} trials: {counts})"
+    # In a search the line of progress counts them.
+    counts = "" if board.run.is_open else f": {show_counts(board.statuses)}"
+    return f"  ({len(board.rows)} trials{counts})"
 
 
 def _bar(board: Board, width: int) -> Text:
@@ -117,7 +141,8 @@ def _cells(row: TrialRow, board: Board) -> tuple[str, ...]:
     if row.visits:
         shard, worker = _places(row.visits)
     else:
-        shard, worker = "", "" if row.status == TrialStatus.RUNNING else row.status.value
+        shard, worker = "", show_status(row.status, is_held=row.is_held)
+        worker = "" if row.status is TrialStatus.RUNNING else worker
         epoch = f"{row.epochs}/{board.run.epochs}"
     params = clean(show_params(row.params), 120)
     return trial_id(row.trial), epoch, shard, show(row.loss), show(row.metric), worker, params
@@ -131,8 +156,8 @@ def _stack_cells(stack: tuple[int, ...], board: Board) -> tuple[str, ...]:
     rows = [board.rows[trial] for trial in stack]
     losses = [row.loss for row in rows if row.loss is not None and math.isfinite(row.loss)]
     loss = show(sum(losses) / len(losses) if losses else None)
-    best = ranked(rows, board.run.mode)[0]
-    metric = show(best.metric if has_rank(best) else None)
+    best = best_of(rows, board.run.mode)
+    metric = show(None if best is None else best.metric)
     return show_trials(stack), epoch, shard, loss, metric, worker, f"{len(stack)} trials"
 
 
@@ -164,12 +189,15 @@ class TableTracker:
                 self._start(record)
             case RunFinished():
                 self._stop()
-                metric = self._board.run.metric
-                self._console.print(render_leaderboard(self._board.ranked(), metric=metric))
-                self._say(efficiency_line(record.summary, self._board.run.resumed))
-            case TrialFinished(replayed=False) if record.error:
-                if line := self._failures.line(record, len(self._board.rows)):
+                self._console.print(render_leaderboard(self._board.ranked()))
+                for line in closing_lines(record.summary, self._board.run.resumed):
                     self._say(line)
+            case TrialFinished(by=str()) | TrialChanged(by=str()) if not record.replayed:
+                self._say(command_line(record))
+            case TrialFinished(replayed=False):
+                failure = self._failures.line(record, len(self._board.rows))
+                if failure is not None:
+                    self._say(failure)
             case WorkerChanged(alive=False):
                 self._say(f"worker {record.worker} was lost: {clean(record.cause or 'unknown')}")
         if self._live is not None and self._pace.is_due:

@@ -53,6 +53,10 @@ class Summary:
     checkpoint_s: float
     wait_s: float
     startup_s: float
+    #: Why the run ended before its trials did; after how long, over all its processes, it had what
+    #: it was to reach.
+    ending: str | None = None
+    time_to_target_s: float | None = None
 
     def parts(self) -> dict[str, float]:
         """Fractions of the capacity, adding up to 1 (all 0 when nothing ran)."""

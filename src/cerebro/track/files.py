@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from cerebro.storage import layout
-from cerebro.track.board import Board, TrialRow, leaderboard
+from cerebro.track.board import Board
 from cerebro.track.efficiency import Summary
 from cerebro.track.history import History
 from cerebro.track.pace import HOLD_S, MANY_TRIALS, Pace
 from cerebro.track.progress import ProgressFiles, csv_text
+from cerebro.track.ranking import Ranking, leaderboard
 from cerebro.track.records import (
     EpochFinished,
     Record,
@@ -122,23 +123,36 @@ class FileTracker:
         write_report(self._root / layout.REPORT, self._board, self._history, self._summary)
 
 
-def leaderboard_csv(rows: Sequence[TrialRow]) -> str:
-    """The leaderboard of rows already ranked; failed trials come last and have no rank.
+def leaderboard_csv(ranking: Ranking) -> str:
+    """The leaderboard, one row a trial; failed ones have no rank.
 
-    >>> print(leaderboard_csv([TrialRow(trial=0, params={"layers": [64, 64]})]).strip())
+    >>> from cerebro.track.ranking import Criteria, TrialRow, rank
+    >>> from cerebro.types import Mode
+    >>> rows = [TrialRow(trial=0, params={"layers": [64, 64]})]
+    >>> print(leaderboard_csv(rank(rows, Criteria(metric="val_loss", mode=Mode.MIN))).strip())
     rank,trial,status,epoch,epochs,params.layers,error
     ,t0000,pending,,0,"[64, 64]",
     """
-    lines = leaderboard(rows)
+    lines = leaderboard(ranking)
     names = list(dict.fromkeys(name for line in lines for name in line))
     # Metrics and params that the first trial lacks belong beside the others of their kind.
     names.sort(key=_place)
     return csv_text([names, *([_cell(line.get(name)) for name in names] for line in lines)])
 
 
+#: Columns before and after the metrics; params and the error are last.
+_BEFORE = ("rank", "trial", "config", "repeat", "mean", "std", "status")
+_AFTER = ("epoch", "epochs", "feasible", "pareto", "parent", "parent_epochs")
+
+
 def _place(column: str) -> int:
-    fixed = {"rank": 0, "trial": 1, "status": 2, "epoch": 4, "epochs": 5, "error": 7}
-    return fixed.get(column, 6 if column.startswith("params.") else 3)
+    if column in _BEFORE:
+        return _BEFORE.index(column)
+    if column in _AFTER:
+        return len(_BEFORE) + 1 + _AFTER.index(column)
+    if column == "error":
+        return 99
+    return 98 if column.startswith("params.") else len(_BEFORE)
 
 
 def _cell(value: Json) -> object:

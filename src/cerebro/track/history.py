@@ -68,10 +68,21 @@ class History:
             case VisitFinished():
                 self.timeline.add(record)
             case TrialAdded():
-                self.curves[record.trial] = {}
+                self.curves[record.trial] = self._copied(record)
             case EpochFinished():
                 curves = self.curves.setdefault(record.trial, {})
                 for name, value in record.metrics.items():
                     curve = curves.setdefault(name, array("d"))
                     curve.extend([math.nan] * (record.epoch + 1 - len(curve)))
                     curve[record.epoch] = value
+
+    def _copied(self, record: TrialAdded) -> dict[str, array[float]]:
+        """A copy's curves begin where it left those of its parent."""
+        last = record.parent_epochs - 1
+        if record.parent is None or last < 0:
+            return {}
+        return {
+            name: array("d", [math.nan] * last + [curve[last]])
+            for name, curve in self.curves.get(record.parent, {}).items()
+            if last < len(curve)
+        }

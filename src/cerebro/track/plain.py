@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TextIO
 
-from cerebro.track.board import Board, TrialRow, has_rank, ranked
+from cerebro.track.board import Board
 from cerebro.track.efficiency import Summary
 from cerebro.track.pace import MANY_TRIALS
 from cerebro.track.records import (
@@ -16,69 +16,30 @@ from cerebro.track.records import (
     Record,
     RunFinished,
     RunStarted,
+    TrialChanged,
     TrialFinished,
     VisitFinished,
     WorkerChanged,
 )
+from cerebro.track.standings import (
+    format_leaderboard,
+    show_best,
+    show_counts,
+    show_status,
+)
 from cerebro.track.text import clean, show, show_params, show_seconds, show_trials
-from cerebro.types import trial_id
+from cerebro.types import TrialStatus, trial_id
 
 LINE_INTERVAL_S = 2.0
 QUIET_INTERVAL_S = 60.0
-LEADERBOARD_ROWS = 20
 #: Failed trials that get a line each in a run of many; the leaderboard names them all.
 FAILURES_NAMED = 20
 
 
-def leaderboard_cells(
-    rows: Sequence[TrialRow], metric: str, limit: int = LEADERBOARD_ROWS
-) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of a leaderboard, one column a param, for rows already ranked.
-
-    People count from 1: so does the epoch of the best value here.
-
-    >>> header, cells = leaderboard_cells([TrialRow(trial=0, params={"lr": 0.1})], "val_loss")
-    >>> header
-    ['rank', 'trial', 'val_loss', 'epoch', 'lr', 'status']
-    >>> cells
-    [['', 't0000', '-', '-', '0.1', 'pending']]
-    """
-    shown = list(rows[:limit])
-    names = list(dict.fromkeys(name for row in shown for name in row.params))
-    header = ["rank", "trial", metric, "epoch", *(clean(name, 24) for name in names), "status"]
-    cells = []
-    for rank, row in enumerate(shown, 1):
-        params = [show(row.params[name]) if name in row.params else "" for name in names]
-        status = row.status.value + (f": {clean(row.error, 60)}" if row.error else "")
-        place = str(rank) if has_rank(row) else ""
-        best = "-" if row.best_epoch is None else str(row.best_epoch + 1)
-        cells.append([place, trial_id(row.trial), show(row.metric), best, *params, status])
-    return header, cells
-
-
-def format_leaderboard(
-    rows: Sequence[TrialRow], *, metric: str, limit: int = LEADERBOARD_ROWS
-) -> str:
-    """The leaderboard as aligned text, for rows already ranked.
-
-    >>> row = TrialRow(trial=3, params={"lr": 0.1}, metric=0.97, best_epoch=4)
-    >>> print(format_leaderboard([row], metric="val_accuracy"))
-    rank  trial  val_accuracy  epoch  lr   status
-    1     t0003  0.97          5      0.1  pending
-    """
-    header, cells = leaderboard_cells(rows, metric, limit)
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in [header, *cells]
-    ]
-    if len(rows) > limit:
-        lines.append(f"… and {len(rows) - limit} more")
-    return "\n".join(lines)
-
-
 class Failures:
     """What to say of trials that fail: each is named, but in a run of many only the first ones.
+
+    Those that the search stops get no line: they are many, and nothing is wrong with them.
 
     >>> from cerebro.types import TrialStatus
     >>> failures = Failures()
@@ -92,10 +53,13 @@ class Failures:
         self._told = 0
 
     def line(self, record: TrialFinished, trials: int) -> str | None:
-        """The line for one, if any, in a run of so many trials."""
+        """The line for one that ended, if any, in a run of so many trials."""
+        if not record.status.is_failure:
+            return None
         self._told += 1
         if trials <= MANY_TRIALS or self._told <= FAILURES_NAMED:
-            return f"{trial_id(record.trial)} {record.status}: {clean(record.error or '')}"
+            what = show_status(record.status)
+            return f"{trial_id(record.trial)} {what}: {clean(record.error or '')}"
         first = self._told == FAILURES_NAMED + 1
         return "further failures are in the leaderboard only" if first else None
 
@@ -138,21 +102,30 @@ class LineTracker:
                 self._unsaid += 1
                 if self._is_due(LINE_INTERVAL_S) and self._is_whole(record):
                     self._progress(self._epoch(record))
-            case TrialFinished(replayed=False) if record.error:
-                if line := self._failures.line(record, len(self._board.rows)):
-                    self._print(line)
+            case TrialFinished(replayed=False) | TrialChanged(replayed=False):
+                self._tell(record)
             case WorkerChanged(alive=False):
                 self._print(f"worker {record.worker} was lost: {clean(record.cause or 'unknown')}")
             case RunStarted():
                 self._opening = describe(record) + "\n"
                 self._printed_s = self._clock()
             case RunFinished():
-                rows = self._board.ranked()
-                self._print(format_leaderboard(rows, metric=clean(self._board.run.metric)))
-                self._print(efficiency_line(record.summary, self._board.run.resumed))
+                self._print(format_leaderboard(self._board.ranked()))
+                for line in closing_lines(record.summary, self._board.run.resumed):
+                    self._print(line)
 
     def close(self) -> None:
         """Nothing is held back."""
+
+    def _tell(self, record: TrialFinished | TrialChanged) -> None:
+        """One line for what failed and what people did; what the search does is seen otherwise."""
+        line = None
+        if record.by is not None:
+            line = command_line(record)
+        elif isinstance(record, TrialFinished):
+            line = self._failures.line(record, len(self._board.rows))
+        if line is not None:
+            self._print(line)
 
     def _is_due(self, interval_s: float) -> bool:
         return self._clock() - self._printed_s >= interval_s
@@ -183,13 +156,9 @@ class LineTracker:
 
     def _stack_epoch(self, epoch: int, stack: tuple[int, ...]) -> str:
         run = self._board.run
-        best = ranked((self._board.rows[trial] for trial in stack), run.mode)[0]
+        best = show_best([self._board.rows[trial] for trial in stack], run.criteria)
         what = f"{show_trials(stack)} epoch {epoch + 1}/{run.epochs}"
-        if not has_rank(best):
-            return what
-        params = clean(show_params(best.params), 60)
-        value = f"{clean(run.metric, 24)} {show(best.metric)}"
-        return f"{what}  best {value}  {trial_id(best.trial)} [{params}]"
+        return f"{what}  {best}" if best else what
 
     def _open(self) -> None:
         if self._opening:
@@ -216,17 +185,36 @@ def describe(run: RunStarted) -> str:
     return f"{verb} {clean(run.run, 60)}: {size} on {run.workers} workers, {aim}"
 
 
+def command_line(record: TrialFinished | TrialChanged) -> str:
+    """What a person did to a trial.
+
+    >>> command_line(TrialChanged(trial=3, status=TrialStatus.PAUSED, by="ada"))
+    't0003 paused by ada'
+    """
+    done = "stopped" if isinstance(record, TrialFinished) else "sent on"
+    if record.status is TrialStatus.PAUSED:
+        done = "paused"
+    return f"{trial_id(record.trial)} {done} by {clean(record.by or '', 40)}"
+
+
+def closing_lines(summary: Summary, resumed: bool) -> list[str]:
+    """What to say after the leaderboard: why the run ended early, if it did, and its efficiency."""
+    ending = [] if summary.ending is None else [clean(summary.ending, 400)]
+    return [*ending, efficiency_line(summary, resumed)]
+
+
 def efficiency_line(summary: Summary, resumed: bool) -> str:
     """The run's efficiency; that of a resumed run is of its last part."""
     return summary.line() + (", since the last resume" if resumed else "")
 
 
 def progress_line(board: Board) -> str:
-    """How far the run is.
+    """How far the run is; where results decide what is trained, also how many trials stand where.
 
     >>> progress_line(Board())
     'visits 0/0  0.0/s  ETA -'
     """
     count = f"visits {board.visits_done}/{board.visits_total}"
     most = "at most " if board.run.is_open and math.isfinite(board.eta_s) else ""
-    return f"{count}  {board.visits_per_s:.1f}/s  ETA {most}{show_seconds(board.eta_s)}"
+    where = f"  {show_counts(board.statuses)}" if board.run.is_open else ""
+    return f"{count}  {board.visits_per_s:.1f}/s  ETA {most}{show_seconds(board.eta_s)}{where}"

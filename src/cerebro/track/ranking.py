@@ -111,6 +111,14 @@ def best_of(rows: Iterable[TrialRow], mode: Mode) -> TrialRow | None:
     )
 
 
+def mean_of(rows: Iterable[TrialRow], name: str) -> float | None:
+    """The mean of a metric over the trials that have a rank; None where one lacks it."""
+    counted = [row.metrics for row in rows if has_rank(row)]
+    if not all(name in metrics for metrics in counted):
+        return None
+    return _mean([metrics[name] for metrics in counted])
+
+
 def is_better(value: float, than: float | None, mode: Mode) -> bool:
     """Whether a value beats another; NaN and infinities never do.
 
@@ -171,11 +179,6 @@ class _Group:
         """Whether it may lie on the front."""
         return self.key[0] < 2
 
-    def mean_of(self, name: str) -> float:
-        """NaN where a trial lacks the metric."""
-        found = _mean([row.metrics.get(name, math.nan) for row in self._counted])
-        return math.nan if found is None else found
-
     def config(self, place: int, is_on_front: bool) -> Config:
         return Config(
             rows=self.rows,
@@ -188,7 +191,8 @@ class _Group:
         )
 
     def _keeps(self, constraints: Mapping[str, float]) -> bool:
-        return all(self.mean_of(name) <= bound for name, bound in constraints.items())
+        means = ((mean_of(self._counted, name), bound) for name, bound in constraints.items())
+        return all(mean is not None and mean <= bound for mean, bound in means)
 
 
 def _grouped(rows: Iterable[TrialRow], criteria: Criteria) -> Iterable[list[TrialRow]]:
@@ -208,8 +212,13 @@ def _front(groups: Iterable[_Group], criteria: Criteria) -> set[int]:
     objectives = [(criteria.metric, criteria.mode), *criteria.others]
     points: list[tuple[tuple[float, ...], int]] = []
     for group in groups:
-        point = tuple(_sign(mode) * group.mean_of(name) for name, mode in objectives)
-        if group.is_eligible and all(map(math.isfinite, point)):
+        means = [mean_of(group.rows, name) for name, _ in objectives]
+        point = tuple(
+            _sign(mode) * mean
+            for (_, mode), mean in zip(objectives, means, strict=True)
+            if mean is not None and math.isfinite(mean)
+        )
+        if group.is_eligible and len(point) == len(objectives):
             points.append((point, group.rows[0].trial))
     front: list[tuple[tuple[float, ...], int]] = []
     # In this order nobody is dominated by one who comes later.

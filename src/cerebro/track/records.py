@@ -7,7 +7,7 @@ A visit is of one trial, or of a stack of trials that a worker trains as one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cerebro.track.efficiency import Summary
+from cerebro.track.ranking import Criteria
 from cerebro.types import Metrics, Mode, Params, TrialStatus
 
 Losses: TypeAlias = Sequence[float] | npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -40,14 +41,41 @@ class RunStarted:
     is_open: bool = False
     budget_s: float | None = None
     max_epochs: int | None = None
+    #: further metrics to look at, each with its mode, and the largest values that metrics may have
+    objectives: tuple[tuple[str, Mode], ...] = ()
+    constraints: Mapping[str, float] = field(default_factory=dict)
+    #: trials of each configuration; with folds each holds out another part of the data
+    repeats: int = 1
+    is_folded: bool = False
+
+    @property
+    def criteria(self) -> Criteria:
+        """What its trials are ranked by."""
+        return Criteria(
+            metric=self.metric,
+            mode=self.mode,
+            others=self.objectives,
+            constraints=self.constraints,
+            repeats=self.repeats,
+            is_folded=self.is_folded,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAdded:
-    """A trial exists; sent again when a run resumes."""
+    """A trial exists; sent again when a run resumes.
+
+    ``proposal`` is the configuration that it tries for the ``repeat``-th time, counted from 0; None
+    for a trial of its own. A copy of ``parent`` has ``parent_epochs`` epochs behind it from the
+    start; those are told of the parent alone.
+    """
 
     trial: int
     params: Params
+    proposal: int | None = None
+    repeat: int = 0
+    parent: int | None = None
+    parent_epochs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,20 +147,27 @@ class EpochFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFinished:
-    """A trial reached a final status."""
+    """A trial reached a final status; ``by`` is the person who said so, if one did."""
 
     trial: int
     status: TrialStatus
     error: str | None = None
     replayed: bool = False
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialChanged:
-    """A trial waits, or goes on."""
+    """A trial waits, or goes on; ``by`` is the person who said so, if one did.
+
+    With ``is_held`` it waits wherever it stands, else for a promotion.
+    """
 
     trial: int
     status: TrialStatus
+    is_held: bool = False
+    replayed: bool = False
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,17 @@ import base64
 import json
 import math
 from array import array
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from cerebro.track.board import Board, TrialRow, has_rank
+from cerebro.track.board import Board
 from cerebro.track.efficiency import Summary
 from cerebro.track.history import History, Timeline
 from cerebro.track.plain import efficiency_line
+from cerebro.track.ranking import Config, TrialRow, has_rank
+from cerebro.track.standings import show_config_status, show_lineage, show_value
 from cerebro.types import Json, trial_id
 
 #: The page stays quick, and below some 3 MB, up to here. Of more visits it shows the last ones, of
@@ -35,18 +37,23 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
     >>> report_data(Board(), History(), None)["trials"]
     []
     """
-    run = board.run
-    rows = board.ranked()
+    run, ranking = board.run, board.ranked()
     names = dict.fromkeys(
-        name for row in rows for name in history.curves.get(row.trial, ()) if name != run.metric
+        name
+        for row in ranking.rows
+        for name in history.curves.get(row.trial, ())
+        if name != run.metric
     )
+    objectives = [(run.metric, run.mode), *run.objectives] if run.objectives else []
     room, curves_left_out = VALUES_SHOWN, 0
     trials: list[Json] = []
-    for row in rows:
-        curves = history.curves.get(row.trial, {})
-        room -= sum(map(len, curves.values()))
-        curves_left_out += room < 0 and bool(curves)
-        trials.append(_trial(row, curves if room >= 0 else {}))
+    for config in ranking.configs:
+        for row in config.rows:
+            curves = history.curves.get(row.trial, {})
+            room -= sum(map(len, curves.values()))
+            curves_left_out += room < 0 and bool(curves)
+            trial = _trial(row, curves if room >= 0 else {})
+            trials.append({**trial, **_standing(row, config, board)})
     return {
         "run": run.run,
         "workers": run.workers,
@@ -55,6 +62,8 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
         "val_shards": run.val_shards,
         "metric": run.metric,
         "mode": str(run.mode),
+        "objectives": [[name, str(mode)] for name, mode in objectives],
+        "repeats": run.repeats,
         "metrics": [run.metric, *names],
         "trials": trials,
         "curves_left_out": curves_left_out,
@@ -66,9 +75,8 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
 
 def write_report(path: Path, board: Board, history: History, summary: Summary | None) -> None:
     """Write the page for the run the records told of; ``summary`` is None for one cut short."""
-    data = json.dumps(
-        report_data(board, history, summary), ensure_ascii=False, separators=(",", ":")
-    )
+    shown = report_data(board, history, summary)
+    data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     # Without "<" nothing in the data can end the script element or open a comment in it.
     page = page.replace(_PLACE, data.replace("<", "\\u003c"), 1)
@@ -80,14 +88,36 @@ def _trial(row: TrialRow, curves: dict[str, array[float]]) -> dict[str, Json]:
         "id": trial_id(row.trial),
         "number": row.trial,
         "params": {name: _value(value) for name, value in row.params.items()},
-        "status": row.status.value,
-        "error": row.error,
+        "failed": row.status.is_failure,
         "epochs": row.epochs,
         "ranked": has_rank(row),
         "best": _number(row.metric),
         "best_epoch": row.best_epoch,
         "curves": {name: _packed(values) for name, values in curves.items()},
     }
+
+
+def _standing(row: TrialRow, config: Config, board: Board) -> dict[str, Json]:
+    """What a trial has beside its own values, as far as the run has such things."""
+    run = board.run
+    # In its own right: what its repeats came to stands with the configuration.
+    alone = replace(config, rows=(row,))
+    found: dict[str, Json] = {
+        "rank": config.rank if has_rank(row) else None,
+        "status": show_config_status(alone, run.criteria),
+    }
+    if run.repeats > 1:
+        found |= {"config": trial_id(config.rows[0].trial), "mean": show_value(config)}
+        found["repeat"] = row.repeat + 1
+    if run.objectives:
+        names = [run.metric, *(name for name, _ in run.objectives)]
+        found["values"] = [_number(row.metrics.get(name)) for name in names]
+        found |= {"pareto": config.is_on_front, "feasible": config.is_feasible}
+    if row.parent is not None:
+        parent = board.rows.get(row.parent)
+        old = row.params if parent is None else parent.params
+        found["origin"] = show_lineage(row.parent, row.parent_epochs, 0, old, row.params)
+    return found
 
 
 def _visits(timeline: Timeline) -> dict[str, Json]:

@@ -74,3 +74,9 @@ def test_millions_of_visits_are_not_simulated():
         [0.01] * 1000, workers=2, epochs=100, train_shards=100, val_shards=0, eval_share=0.25
     )
     assert found == pytest.approx(1000 * 100 * 100 * 0.01 / 2)
+
+
+def test_trials_of_a_stack_share_its_visits():
+    stack = {"type": "visit", "stack": 0, "trials": [0, 1], "epoch": 0, "start_s": 0, "end_s": 3}
+    found = measure([*TRIALS, stack, stack], val_shards=0)
+    assert (found.mean_s, found.stack_size) == (1.5, 2)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cerebro.cli.plan import show_plan
@@ -32,3 +34,61 @@ def test_of_a_run_that_was_killed_too_early_no_stacks_are_told(tmp_path, monkeyp
     fit_toy(tmp_path / "runs" / "toy", spec)
     show_plan(file, [])
     assert "3 trials in 2 stacks of 1 to 2" in capsys.readouterr().out
+
+
+FILE = """\
+name: toy
+task: cerebro.testing.toy:ToyTask
+data: data
+workers: 2
+epochs: 9
+batch_size: 16
+metric: val_loss
+mode: min
+stack: false
+space: {lr: {uniform: [0.0, 1.0]}}
+search: {name: random, trials: 20}
+"""
+
+
+def shown(folder, capsys, *overrides, **options):
+    make_toy_data(folder / "data")
+    (folder / "experiment.yaml").write_text(FILE)
+    show_plan(folder / "experiment.yaml", list(overrides), **options)
+    return capsys.readouterr().out
+
+
+def test_of_an_adaptive_search_only_the_first_trial_is_shown(tmp_path, capsys):
+    told = shown(tmp_path, capsys, "search.name=tpe")
+    assert "trials       20 by tpe search" in told
+    assert "t0000  lr=" in told
+    assert "t0001" not in told
+    assert "… and 19 more, which depend on results" in told
+
+
+def test_a_stopper_that_says_how_many_trials_there_are_is_asked(tmp_path, capsys):
+    told = shown(tmp_path, capsys, "search=random", "stopper=hyperband")
+    assert "trials       17 by random search" in told
+    assert "stopper      hyperband (eta 3)" in told
+
+
+def test_repeats_are_counted_as_trials(tmp_path, capsys):
+    told = shown(tmp_path, capsys, "seeds=3")
+    assert "trials       60 by random search: 20 configurations x 3 seeds" in told
+    assert "t0003  lr=" in told
+
+
+@pytest.mark.parametrize(
+    ("budget", "epochs"),
+    [("12 trials", 108), ("50 epochs", 50), ("{trials: 2, epochs: 50}", 18), ("1h", 180)],
+)
+def test_no_more_visits_are_planned_than_the_budget_allows(tmp_path, capsys, budget, epochs):
+    found = re.search(r"visits +\d+: (\d+) train", shown(tmp_path, capsys, f"budget={budget}"))
+    shards = re.search(r"x (\d+) train shards", shown(tmp_path, capsys))
+    assert int(found[1]) == epochs * int(shards[1])
+
+
+def test_a_search_is_played_through(tmp_path, capsys):
+    told = shown(tmp_path, capsys, "stopper=asha", is_simulated=True)
+    assert "epochs of 20 trials, as long as " in told
+    assert re.search(r"trials that come to epoch 1: 20, 3: \d+, 9: \d+", told)

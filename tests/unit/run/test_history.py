@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro.errors import CheckpointCorruptError, JournalCorruptError
-from cerebro.run.history import RunHistory, ranking
+from cerebro.run.history import RunHistory
+from cerebro.run.ranking import rank_trials
 from cerebro.storage.layout import checkpoint_name
 from cerebro.types import Mode, TrialStatus
 
@@ -255,15 +256,15 @@ def many(values: dict[int, list[float]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("mode", "order"), [(Mode.MIN, [1, 0, 2]), (Mode.MAX, [2, 0, 1])])
 def test_trials_are_ranked_by_their_best_epoch(mode, order):
     history = replay(many({0: [0.5, 0.4], 1: [0.1, 0.2], 2: [0.9, 0.45]}), mode)
-    assert [trial.number for trial in ranking(history)] == order
+    assert [row.trial for row in rank_trials(history).rows] == order
 
 
 def test_ties_go_to_the_earlier_trial():
     history = replay(many({2: [0.5], 0: [0.5], 1: [0.5]}))
-    assert [trial.number for trial in ranking(history)] == [0, 1, 2]
+    assert [row.trial for row in rank_trials(history).rows] == [0, 1, 2]
 
 
 def test_failed_and_diverged_trials_and_those_without_a_value_come_last():
     records = many({0: [0.0], 1: [0.1], 2: [], 3: [0.9], 4: [0.8]})
     records += [end_record("failed", 0), end_record("diverged", 1), end_record("finished", 3)]
-    assert [trial.number for trial in ranking(replay(records))] == [4, 3, 0, 1, 2]
+    assert [row.trial for row in rank_trials(replay(records)).rows] == [4, 3, 0, 1, 2]

@@ -51,7 +51,7 @@ function hover(target) {
   target.onmouseleave({ clientX: 0, clientY: 0 });
   drain();
 }
-[byId("curves"), byId("gantt"), ...byId("scatter").kids.filter(kid => kid.onmousemove)].forEach(hover);
+[byId("curves"), byId("gantt"), ...[byId("front")].filter(kid => kid.onmousemove), ...byId("scatter").kids.filter(kid => kid.onmousemove)].forEach(hover);
 byId("metric").onchange({ target: { value: JSON.parse(data).metrics[1] } });
 byId("log").onchange({ target: { checked: true } });
 byId("head").kids[0].kids.forEach(cell => cell.kids[0].onclick());

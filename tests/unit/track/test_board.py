@@ -13,8 +13,9 @@ from cerebro.testing.tracker_contract import (
     started,
     visit,
 )
-from cerebro.track.board import Board, TrialRow, ranked
+from cerebro.track.board import Board
 from cerebro.track.history import History, Timeline
+from cerebro.track.ranking import Criteria, TrialRow, rank
 from cerebro.track.records import (
     EpochFinished,
     RunFinished,
@@ -101,15 +102,15 @@ def test_trials_are_counted_by_status() -> None:
 def test_the_ranking_follows_every_change() -> None:
     board = Board()
     board.record(started())
-    assert board.ranked() == []
+    assert board.ranked().rows == []
     for trial in (0, 1):
         board.record(TrialAdded(trial=trial, params={}))
-    assert [row.trial for row in board.ranked()] == [0, 1]
+    assert [row.trial for row in board.ranked().rows] == [0, 1]
     metrics = epoch_metrics(1, 0)
     board.record(EpochFinished(trial=1, epoch=0, metrics=metrics, seconds=1.0))
-    assert [row.trial for row in board.ranked()] == [1, 0]
+    assert [row.trial for row in board.ranked().rows] == [1, 0]
     board.record(TrialFinished(trial=1, status=TrialStatus.FAILED, error="x"))
-    assert [row.trial for row in board.ranked()] == [0, 1]
+    assert [row.trial for row in board.ranked().rows] == [0, 1]
 
 
 def test_trials_are_not_sorted_again_for_visits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +118,7 @@ def test_trials_are_not_sorted_again_for_visits(monkeypatch: pytest.MonkeyPatch)
     board.record(started())
     board.record(TrialAdded(trial=0, params={}))
     before = board.ranked()
-    monkeypatch.setattr("cerebro.track.board.ranked", None)
+    monkeypatch.setattr("cerebro.track.board.rank", None)
     done = visit(0, 0, 0)
     board.record(begun(done))
     board.record(done)
@@ -147,12 +148,12 @@ def test_rows_are_ranked_by_mode_and_those_without_a_value_come_last(
 ) -> None:
     rows = [TrialRow(trial=n, params={}, metric=n / 10) for n in range(3)]
     rows.append(TrialRow(trial=3, params={}))
-    assert [row.trial for row in ranked(rows, mode)] == order
+    assert [row.trial for row in rank(rows, Criteria(metric="m", mode=mode)).rows] == order
 
 
 def test_equal_values_are_ranked_by_number() -> None:
     rows = [TrialRow(trial=n, params={}, metric=1.0) for n in (2, 0, 1)]
-    assert [row.trial for row in ranked(rows, Mode.MAX)] == [0, 1, 2]
+    assert [row.trial for row in rank(rows, Criteria(metric="m", mode=Mode.MAX)).rows] == [0, 1, 2]
 
 
 def test_speed_and_time_left_follow_the_visits() -> None:

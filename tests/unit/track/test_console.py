@@ -13,11 +13,17 @@ from cerebro.testing.tracker_contract import (
     started,
     visit,
 )
-from cerebro.track.board import Board, TrialRow
+from cerebro.track.board import Board
 from cerebro.track.console import TableTracker, console_tracker, render_board, render_leaderboard
-from cerebro.track.plain import FAILURES_NAMED, LineTracker, format_leaderboard
+from cerebro.track.plain import FAILURES_NAMED, LineTracker
+from cerebro.track.ranking import Criteria, Ranking, TrialRow, rank
 from cerebro.track.records import EpochFinished, TrialAdded, TrialFinished, VisitStarted
-from cerebro.types import TrialStatus
+from cerebro.track.standings import format_leaderboard
+from cerebro.types import Mode, TrialStatus
+
+
+def ranking_of(*rows: TrialRow) -> Ranking:
+    return rank(rows, Criteria(metric="m", mode=Mode.MAX))
 
 
 def board_of(trials: int, running: int) -> Board:
@@ -180,21 +186,21 @@ def test_of_many_trials_that_fail_the_first_are_named(trials: int, named: int) -
 
 
 def test_both_leaderboards_show_markup_as_text() -> None:
-    rows = [TrialRow(trial=0, params={"[red]x": "[/red]"}, metric=0.5)]
+    ranking = ranking_of(TrialRow(trial=0, params={"[red]x": "[/red]"}, metric=0.5))
     out = io.StringIO()
-    Console(file=out, width=100).print(render_leaderboard(rows, metric="m"))
+    Console(file=out, width=100).print(render_leaderboard(ranking))
     assert "[red]x" in out.getvalue()
-    assert "[/red]" in format_leaderboard(rows, metric="m")
+    assert "[/red]" in format_leaderboard(ranking)
 
 
 def test_a_long_leaderboard_says_what_it_leaves_out() -> None:
-    rows = [TrialRow(trial=n, params={}) for n in range(30)]
-    assert format_leaderboard(rows, metric="m", limit=10).endswith("… and 20 more")
+    ranking = ranking_of(*(TrialRow(trial=n, params={}) for n in range(30)))
+    assert format_leaderboard(ranking, limit=10).endswith("… and 20 more")
 
 
 def test_the_leaderboard_counts_epochs_from_1_as_the_live_lines_do() -> None:
     row = TrialRow(trial=0, params={}, metric=0.5, best_epoch=0)
-    assert format_leaderboard([row], metric="val_loss").splitlines()[1].split()[3] == "1"
+    assert format_leaderboard(ranking_of(row)).splitlines()[1].split()[3] == "1"
 
 
 def test_progress_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cerebro.testing.tracker_contract import Shape, resumed_run, small_run, started
-from cerebro.track.board import TrialRow
 from cerebro.track.files import FileTracker, leaderboard_csv
+from cerebro.track.ranking import Criteria, TrialRow, rank
 from cerebro.track.records import EpochFinished, Record, TrialAdded, TrialFinished
-from cerebro.types import Params, TrialStatus
+from cerebro.types import Mode, Params, TrialStatus
 
 
 def feed(directory: Path, records: list[Record]) -> None:
@@ -89,7 +89,8 @@ def test_columns_of_the_leaderboard_stand_by_kind(tmp_path: Path) -> None:
         TrialRow(trial=1, params={"layers": [1]}, metrics={"val_loss": 0.5}),
     ]
     header = "rank,trial,status,val_loss,epoch,epochs,params.lr,params.layers,error"
-    assert leaderboard_csv(rows).splitlines()[0] == header
+    ranking = rank(rows, Criteria(metric="val_loss", mode=Mode.MIN))
+    assert leaderboard_csv(ranking).splitlines()[0] == header
 
 
 def test_the_leaderboard_is_written_at_most_once_a_second(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""The trials of a run in order, and why a run ended before all of them were through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from cerebro.run.direction import SEARCH
+from cerebro.run.history import RunHistory
+from cerebro.run.past import TrialHistory
+from cerebro.track.ranking import Criteria, Ranking, TrialRow, rank
+from cerebro.track.text import clean, show_seconds
+from cerebro.types import Json, Mode
+
+#: Who ends a run when its time is up.
+BUDGET = "budget"
+
+
+def criteria_of(spec: Mapping[str, Json]) -> Criteria:
+    """What the trials of a run are ranked by; `spec` is that of its run.json."""
+    others = cast("list[list[str]]", spec.get("objectives") or [])
+    folds = cast(int, spec.get("folds") or 0)
+    return Criteria(
+        metric=str(spec["metric"]),
+        mode=Mode(str(spec["mode"])),
+        others=tuple((name, Mode(mode)) for name, mode in others),
+        constraints=cast("dict[str, float]", spec.get("constraints") or {}),
+        repeats=max(cast(int, spec.get("seeds") or 1), folds),
+        is_folded=folds > 0,
+    )
+
+
+def rank_trials(history: RunHistory, criteria: Criteria | None = None) -> Ranking:
+    """All trials, best first; by the run's metric alone where no criteria are given."""
+    if criteria is None:
+        criteria = Criteria(metric=history.metric, mode=history.mode)
+    return rank((row_of(trial, history) for trial in history.trials.values()), criteria)
+
+
+def row_of(trial: TrialHistory, history: RunHistory) -> TrialRow:
+    """A trial as tables show it."""
+    best = trial.best_epoch(history.metric, history.mode)
+    metrics = {} if best is None else trial.epochs[best].metrics
+    value = metrics.get(history.metric, math.nan)
+    return TrialRow(
+        trial=trial.number,
+        params=trial.params,
+        status=trial.status,
+        epochs=len(trial.epochs),
+        metric=value if math.isfinite(value) else None,
+        best_epoch=best,
+        metrics=metrics,
+        error=trial.error,
+        proposal=trial.proposal,
+        repeat=trial.repeat,
+        parent=trial.parent,
+        parent_epochs=trial.parent_visits // history.steps,
+        is_held=trial.is_held,
+    )
+
+
+def beyond(ranking: Ranking, keep: int) -> list[int]:
+    """The trials of all but so many best configurations."""
+    return [row.trial for config in ranking.configs[keep:] for row in config.rows]
+
+
+def is_person(by: object) -> bool:
+    """Whether a decision was a person's."""
+    return by not in (None, SEARCH, BUDGET)
+
+
+class Ending(NamedTuple):
+    """Why a run ended before its trials did, and the seconds that all its drivers had worked.
+
+    >>> print(Ending("t0003 reached val_accuracy 0.9712 >= 0.97 in epoch 4", "search", True, 41.3))
+    goal reached: t0003 reached val_accuracy 0.9712 >= 0.97 in epoch 4, after 41 s
+    >>> print(Ending("stopped by a command", "ada", False, 200.0))
+    ended early: stopped by a command (ada), after 3 min 20 s
+    """
+
+    reason: str
+    by: str
+    is_goal: bool
+    after_s: float
+
+    def __str__(self) -> str:
+        what = "goal reached" if self.is_goal else "ended early"
+        who = f" ({clean(self.by, 40)})" if is_person(self.by) else ""
+        after = f"{self.after_s:.1f} s" if self.after_s < 10 else show_seconds(self.after_s)
+        return f"{what}: {clean(self.reason, 300)}{who}, after {after}"
+
+
+def ending_of(history: RunHistory, spec: Mapping[str, Any]) -> Ending | None:
+    """Why the run was ended; None where it was not."""
+    if history.halted is None:
+        return None
+    goal = spec.get("goal") or {}
+    is_goal = bool(goal) and f" reached {goal['metric']} " in history.halted
+    by = history.halted_by
+    return Ending(history.halted, by, is_goal and by == SEARCH, history.halted_s)
