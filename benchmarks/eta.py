@@ -111,13 +111,13 @@ class Follower:
 
     def __init__(self) -> None:
         self.shown: list[tuple[float, float]] = []
-        self.begin_s = time.monotonic()
-        self.end_s = self.begin_s
+        self.begin_s = self.end_s = 0.0
         self._board = Board()
 
     def record(self, record: Record) -> None:
         self._board.record(record)
         self.end_s = time.monotonic()
+        self.begin_s = self.begin_s or self.end_s
         if isinstance(record, VisitFinished):
             self.shown.append((self.end_s, self._board.eta_s))
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-#: (x, y) to train with and to validate with.
-Arrays = Mapping[str, np.ndarray]
 Params = Mapping[str, Any]
+#: Rows are scored in batches of this.
+SCORED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,7 @@ class Work:
 
     #: An npz with x_train, y_train, x_val and y_val.
     data: str
+    #: Of each trial, in the order in which they are tried.
     params: Sequence[Params]
     target: float
     epochs: int
@@ -50,6 +51,7 @@ class Epoch(NamedTuple):
     """What a trial reported, and when."""
 
     trial: int
+    params: Params
     accuracy: float
     #: Since the call.
     time_s: float
@@ -63,17 +65,18 @@ class Found:
     to_target_s: float | None
     #: From the call to its return.
     call_s: float
-    #: What was made ready before the call.
+    #: Of these, until there was anybody to train.
     setup_s: float
     #: Of all trials.
     epochs: int
-    trials: int
     best: float
     #: Who had the target first, or else the best.
     winner: int
+    #: What was trained, by trial.
+    tried: Mapping[str, Params]
 
     @classmethod
-    def of(cls, told: Sequence[Epoch], work: Work, *, call_s: float, setup_s: float) -> Found:
+    def of(cls, told: Sequence[Epoch], work: Work, *, call_s: float, setup_s: float = 0.0) -> Found:
         """From all that was reported."""
         reached = [epoch for epoch in told if epoch.accuracy >= work.target]
         first = min(reached, key=lambda epoch: epoch.time_s, default=None)
@@ -83,9 +86,9 @@ class Found:
             call_s=call_s,
             setup_s=setup_s,
             epochs=len(told),
-            trials=len({epoch.trial for epoch in told}),
             best=best.accuracy,
             winner=(first or best).trial,
+            tried={str(epoch.trial): dict(epoch.params) for epoch in told},
         )
 
 
@@ -103,27 +106,33 @@ def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(model(x.float() / 255), y)
 
 
-def correct(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def accuracy_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (model(x.float() / 255).argmax(1) == y).float().mean()
 
 
 class Loop:
     """The plain loop that people write: one trial, epoch by epoch."""
 
-    def __init__(self, arrays: Arrays, params: Params, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], params: Params, batch_size: int, seed: int
+    ) -> None:
         torch.manual_seed(seed)
-        self._tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        self._train = tensors["x_train"], tensors["y_train"]
+        self._val = tensors["x_val"], tensors["y_val"]
         self._batch_size = batch_size
-        self._model = make_model(params, arrays["x_train"].shape[1])
+        self._model = make_model(params, self._train[0].shape[1])
         self._optimizer = make_optimizer(self._model, params)
 
     def train_epoch(self) -> float:
         """Every row once, in random batches; the accuracy of validation."""
-        x, y = self._tensors["x_train"], self._tensors["y_train"]
+        x, y = self._train
         for rows in torch.randperm(len(x)).split(self._batch_size):
             loss = loss_of(self._model, x.index_select(0, rows), y.index_select(0, rows))
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self._optimizer.step()
+        scored = zip(*(part.split(SCORED) for part in self._val), strict=True)
         with torch.no_grad():
-            return float(correct(self._model, self._tensors["x_val"], self._tensors["y_val"]))
+            right = sum(float(accuracy_of(self._model, *part)) * len(part[1]) for part in scored)
+        return right / len(self._val[1])

@@ -3,7 +3,6 @@
 After every epoch the worst networks make way for copies of the best, with changed params.
 """
 
-import json
 from pathlib import Path
 
 import torch
@@ -47,13 +46,12 @@ if __name__ == "__main__":
         mode="max",
     )
     print(result.leaderboard(), end="\n\n")
-    # The journal says what happened, and so whose copy a trial began as: length, checksum, JSON.
-    lines = Path(result.path, "journal.jsonl").read_text().splitlines()
-    records = [json.loads(line.split(" ", 2)[2]) for line in lines]
-    parents = {each["trial"]: each.get("parent") for each in records if each["type"] == "trial"}
     print("the winner, and whom it descends from:")
-    trial = result.best.number
-    while trial is not None:
-        params = result.trials[trial].params
-        print(f"  t{trial:04}  lr {params['lr']:.4f}, dropout {params['dropout']:.3f}")
-        trial = parents[trial]
+    trials = {trial.id: trial for trial in result.trials}
+    trial = result.best
+    while True:
+        lr, dropout = trial.params["lr"], trial.params["dropout"]
+        print(f"  {trial.id} from epoch {trial.parent_epochs + 1}: {lr=:.4f} {dropout=:.3f}")
+        if trial.parent is None:
+            break
+        trial = trials[trial.parent]

@@ -39,12 +39,8 @@ CASES = {
         },
         "stop",
     ),
-    "pbt": (SPACE, {"stopper": {"name": "pbt", "interval": 1, "quantile": 0.34}}, "promote"),
-    "pbt-in-stacks": (
-        SPACE,
-        {"stopper": {"name": "pbt", "interval": 1, "quantile": 0.34}, "stack": 4},
-        "promote",
-    ),
+    "pbt": (SPACE, {"stopper": {"name": "pbt", "interval": 1}}, "promote"),
+    "pbt-in-stacks": (SPACE, {"stopper": {"name": "pbt", "interval": 1}, "stack": 4}, "promote"),
     "tpe": (SPACE, {"search": "tpe", "epochs": 1, "num_trials": 6, "concurrent": 2}, None),
     "budget": (SPACE, {"budget": {"epochs": 7}}, "halt"),
     "goal": (SPACE, {"goal": GOAL}, "halt"),
@@ -67,6 +63,8 @@ def test_a_search_killed_at_any_operation_goes_on_as_it_would(folder, case, seed
     records = read(LocalStore(folder / "whole")).records
     if what is not None:
         assert what in {record["what"] for record in records if record["type"] == "decision"}
+    is_population = spec.stopper.get("name") == "pbt"
+    assert is_population == any(record.get("parent") is not None for record in records)
 
 
 def test_however_it_was_killed(folder, seed):

@@ -264,7 +264,7 @@ def test_a_wrong_argument_of_an_experiment_says_what_must_hold(make, store, wron
         ({"mode": None}, "`mode` must be a string, but got None."),
         (
             {"search": "rnadom"},
-            "unknown search 'rnadom'. Known: grid, nsga2, random, sobol, tpe. Did you mean 'random'",
+            "Known: grid, nsga2, random, sobol, tpe. Did you mean 'random'?",
         ),
         ({"search": "random"}, "search='random' needs num_trials"),
         ({"num_trials": 3}, "num_trials belongs to random search"),

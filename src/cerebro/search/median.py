@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 
 from cerebro.search.checks import check_whole
-from cerebro.search.decision import Decision, Report, Stop
+from cerebro.search.decision import Decision, Promote, Report, Stop
 from cerebro.search.scale import Scale
 from cerebro.search.stopper import Endless
 from cerebro.types import Json, Mode, Params, TrialStatus
@@ -14,16 +14,18 @@ from cerebro.types import Json, Mode, Params, TrialStatus
 class Median(Endless):
     """Stops a trial whose best so far is worse than the median of the others' running means.
 
-    At epoch e, of those others that came to epoch e before it (as in Google's Vizier).
+    At epoch e, of those others that came to epoch e before it (as in Google's Vizier). After each
+    epoch a trial waits for the verdict, so that none is trained beyond it.
 
     Args:
         grace: Epochs that every trial gets.
         min_trials: Others that must have come so far for a comparison.
 
     >>> median = Median(metric="loss", mode=Mode.MIN, epochs=9, min_trials=1)
-    >>> _ = median.added(0, {}, 0), median.added(1, {}, 0)
+    >>> median.added(0, {}, 0), median.added(1, {}, 0)
+    (1, 1)
     >>> median.evaluated(Report(0, 1, 4, {"loss": 0.5}))
-    []
+    [Promote(trial=0, epochs=2)]
     >>> median.evaluated(Report(1, 1, 4, {"loss": 0.7}))[0].reason
     'best loss 0.7 after epoch 1 is worse than the median loss 0.5 of 1 trials'
     """
@@ -44,7 +46,7 @@ class Median(Endless):
 
     def added(self, trial: int, params: Params, epochs: int) -> int | None:
         self._live[trial] = (epochs, float("-inf"), 0.0, 0)
-        return None
+        return max(self._grace, epochs + 1)
 
     def evaluated(self, report: Report) -> list[Decision]:
         standing = self._live.get(report.trial)
@@ -56,7 +58,9 @@ class Median(Endless):
         means = self._means.setdefault(report.epochs, [])
         decisions = self._judge(report, best, means)
         insort(means, total / count)
-        return decisions
+        if decisions or not self._grace <= report.epochs < self._epochs:
+            return decisions
+        return [Promote(report.trial, report.epochs + 1)]
 
     def ended(self, trial: int, status: TrialStatus) -> list[Decision]:
         self._live.pop(trial, None)

@@ -20,9 +20,10 @@ from cerebro.types import Json, Mode, Params, TrialStatus, trial_id
 class Pbt(Endless):
     """At every `interval` epochs a trial among the worst makes way for a copy of one of the best.
 
-    The copy goes on with its source's state and with changed params. A trial is compared as soon as
-    it is there, with what every other member had at its own last boundary. Params that shape the
-    model must not change: name those that may in `mutate` where a range of numbers does.
+    The copy goes on with its source's state and with changed params. Members wait at a boundary for
+    those behind them and are compared when all are there, so that it does not matter who is first.
+    Params that shape the model must not change: name those that may in `mutate` where a range of
+    numbers does.
 
     Args:
         space: Where the params come from.
@@ -39,9 +40,10 @@ class Pbt(Endless):
     >>> [pbt.added(trial, {"lr": 0.5}, 0) for trial in range(2)]
     [1, 1]
     >>> pbt.evaluated(Report(0, 1, 4, {"loss": 0.5}))
-    [Promote(trial=0, epochs=2)]
-    >>> pbt.evaluated(Report(1, 1, 4, {"loss": 0.7}))[0].source
-    0
+    []
+    >>> good, bad = pbt.evaluated(Report(1, 1, 4, {"loss": 0.7}))
+    >>> good, bad.trial, bad.source
+    (Promote(trial=0, epochs=2), 1, 0)
     """
 
     is_comparing = True
@@ -78,7 +80,7 @@ class Pbt(Endless):
         if space is None:
             raise UsageError("stopper 'pbt' needs the search space, but got none.")
         self._mutation = Mutation(space, mutate, self._factors, self._resample)
-        #: Of live trials: their params, epochs, and score at the last boundary.
+        #: Of live trials: their params, epochs, and score at the boundary that they wait at.
         self._params: dict[int, Params] = {}
         self._behind: dict[int, int] = {}
         self._scores: dict[int, float] = {}
@@ -96,26 +98,19 @@ class Pbt(Endless):
         if epochs >= self._epochs:
             # Nothing could go on from here.
             self._forget(trial)
-            return []
+            return self._compare()
         if epochs % self._interval:
             return []
         self._scores[trial] = self._scale.score(report.metrics)
-        source = self._source_for(trial, epochs)
-        if source is None:
-            return [Promote(trial, self._next_boundary(epochs))]
-        params = self._mutation.apply(
-            self._params[source], seed=self._seed, trial=trial, epochs=epochs
-        )
-        reason = (
-            f"{self._scale.show(self._scores[trial])} after epoch {epochs} is among the worst of "
-            f"{len(self._scores)}: a copy of {trial_id(source)} takes its place"
-        )
-        self._forget(trial)
-        return [Clone(trial, source, params, reason)]
+        return self._compare()
 
     def ended(self, trial: int, status: TrialStatus) -> list[Decision]:
         self._forget(trial)
-        return []
+        return self._compare()
+
+    def exhausted(self) -> list[Decision]:
+        """Whoever is behind will not come, paused by people: the others go on without."""
+        return self._decide(min((self._behind[each] for each in self._scores), default=0))
 
     def describe(self) -> dict[str, Json]:
         return {
@@ -128,17 +123,43 @@ class Pbt(Endless):
     def _next_boundary(self, epochs: int) -> int:
         return min((epochs // self._interval + 1) * self._interval, self._epochs)
 
-    def _source_for(self, trial: int, epochs: int) -> int | None:
-        """One of the best that a bad trial is replaced from; None: it goes on."""
-        ranked = sorted(self._scores, key=lambda each: (-self._scores[each], each))
+    def _compare(self) -> list[Decision]:
+        """Once nobody is behind those at the lowest boundary that anybody waits at."""
+        boundary = min((self._behind[each] for each in self._scores), default=0)
+        behind = [each for each, epochs in self._behind.items() if epochs < boundary]
+        moving = [
+            each
+            for each, epochs in self._behind.items()
+            if epochs == boundary and each not in self._scores
+        ]
+        return [] if behind or moving else self._decide(boundary)
+
+    def _decide(self, boundary: int) -> list[Decision]:
+        members = [each for each in self._scores if self._behind[each] == boundary]
+        ranked = sorted(members, key=lambda each: (-self._scores[each], each))
         count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
-        if ranked.index(trial) < len(ranked) - count:
-            return None
-        # A copy of an equal, or of one that has diverged unnoticed, is no gain.
-        best = [each for each in ranked[:count] if self._scores[each] > self._scores[trial]]
-        if not best:
-            return None
-        return stream(self._seed, trial, f"{epochs}").choice(best)
+        scores = {each: self._scores.pop(each) for each in ranked}
+        worst = set(ranked[len(ranked) - count :])
+        decisions: list[Decision] = []
+        for trial in sorted(ranked):
+            # A copy of an equal, or of one that has diverged unnoticed, is no gain.
+            best = [each for each in ranked[:count] if scores[each] > scores[trial]]
+            if trial not in worst or not best:
+                decisions.append(Promote(trial, self._next_boundary(boundary)))
+                continue
+            source = stream(self._seed, trial, f"{boundary}").choice(best)
+            decisions.append(self._clone(trial, source, boundary, scores[trial], len(ranked)))
+        return decisions
+
+    def _clone(self, trial: int, source: int, epochs: int, score: float, members: int) -> Clone:
+        params = self._mutation.apply(
+            self._params[source], seed=self._seed, trial=trial, epochs=epochs
+        )
+        reason = (
+            f"{self._scale.show(score)} after epoch {epochs} is among the worst of {members}: "
+            f"a copy of {trial_id(source)} takes its place"
+        )
+        return Clone(trial, source, params, reason)
 
     def _forget(self, trial: int) -> None:
         for known in (self._params, self._behind, self._scores):

@@ -26,8 +26,9 @@ from cerebro.types import TrialStatus
 
 #: An evaluation against a training visit, until one is measured.
 _EVAL_SHARE = 0.25
-#: Visits that a mean looks back on.
-_WINDOW = 10
+#: Visits that a mean looks back on, of one trial and of all.
+_WINDOW = 32
+_WINDOW_OF_ALL = 256
 
 
 @dataclass(slots=True)
@@ -41,12 +42,13 @@ class Recent:
     1.0
     """
 
+    window: int = _WINDOW
     mean: float = 0.0
     count: int = 0
 
     def add(self, value: float) -> None:
         """Look at one more."""
-        self.mean += (value - self.mean) / min(max(self.count, 1), _WINDOW)
+        self.mean += (value - self.mean) / min(max(self.count, 1), self.window)
         self.count += 1
 
 
@@ -60,6 +62,8 @@ class _Trial:
     eval: Recent = field(default_factory=Recent)
     #: Trials that are trained as one with it, itself included; those share what a visit costs.
     size: int = 1
+    #: When its last visit was answered.
+    answered_s: float = 0.0
     is_paused: bool = False
 
 
@@ -89,11 +93,11 @@ class Forecast:
         #: Of each worker: its visit, and when it last answered.
         self._flights: dict[int, VisitStarted] = {}
         self._answered_s: dict[int, float] = {}
-        #: Over all visits: seconds between two on a worker, what one takes for each of its trials,
-        #: and an evaluation against a training visit of the same trial.
-        self._gap = Recent()
-        self._share = Recent()
-        self._eval_share = Recent()
+        #: Over all visits: seconds that worker and trial are both free before one, what one takes
+        #: for each of its trials, and an evaluation against a training visit of the same trial.
+        self._gap = Recent(_WINDOW_OF_ALL)
+        self._share = Recent(_WINDOW_OF_ALL)
+        self._eval_share = Recent(_WINDOW_OF_ALL)
 
     def record(self, record: Record) -> None:
         """Take one record in."""
@@ -185,15 +189,14 @@ class Forecast:
     def _visited(self, record: VisitFinished) -> None:
         self._now_s = max(self._now_s, record.end_s)
         self._flights.pop(record.worker, None)
+        size, begun_s = len(record.trials), record.start_s
         answered_s = self._answered_s.get(record.worker)
-        self._answered_s[record.worker] = record.end_s
-        size = len(record.trials)
-        begun_s = record.start_s
         if answered_s is not None:
             # A visit may be handed over before the one before it is answered.
             begun_s = max(begun_s, answered_s)
-            if len(self._trials) >= size * self._num_workers():
-                self._gap.add(begun_s - answered_s)
+            free_s = max(self._trial(number).answered_s for number in record.trials)
+            self._gap.add(max(0.0, begun_s - max(answered_s, free_s)))
+        self._answered_s[record.worker] = record.end_s
         seconds = max(0.0, record.end_s - begun_s)
         for number in record.trials:
             self._count(self._trial(number), record, seconds)
@@ -202,6 +205,7 @@ class Forecast:
 
     def _count(self, trial: _Trial, record: VisitFinished, seconds: float) -> None:
         run, trial.size = self._run, len(record.trials)
+        trial.answered_s = max(trial.answered_s, record.end_s)
         if record.phase == "train":
             trial.train.add(seconds)
             # By its number: a resumed run does not tell of the visits of an epoch under way.
@@ -219,6 +223,3 @@ class Forecast:
             done = record.epoch + 1
             trial.train_done = max(trial.train_done, done * run.train_shards)
             trial.evals_done = max(trial.evals_done, done * run.val_shards)
-
-    def _num_workers(self) -> int:
-        return max(1, self._run.workers - self._lost) if self._run else 1

@@ -118,3 +118,36 @@ def test_the_clock_starts_with_the_reporter():
     before = time.perf_counter()
     reporter = Reporter(lambda record: None, 1)
     assert 0 <= reporter.now() <= time.perf_counter() - before
+
+
+def test_trackers_learn_what_a_trial_repeats_and_what_it_is_a_copy_of(reporter, told):
+    history = RunHistory(2, 100, "val_loss", Mode.MIN)
+    added = {"type": "trial", "params": {}, "start": 0}
+    for record in (
+        {**added, "trial": 0, "proposal": 4, "repeat": 1},
+        {**added, "trial": 1, "proposal": None, "parent": 0, "visits": 0},
+    ):
+        history.apply(record)
+        reporter.durable(record, history)
+    assert told == [
+        records.TrialAdded(trial=0, params={}, proposal=4, repeat=1),
+        records.TrialAdded(trial=1, params={}, parent=0, parent_epochs=0),
+    ]
+
+
+@pytest.mark.parametrize(("by", "person"), [("search", None), ("budget", None), ("ada", "ada")])
+def test_a_pause_names_the_person_who_wanted_it(reporter, told, by, person):
+    history = RunHistory(2, 100, "val_loss", Mode.MIN)
+    pause = {"type": "decision", "what": "pause", "trials": [0], "by": by}
+    history.apply({"type": "trial", "trial": 0, "params": {}, "start": 0}, pause)
+    reporter.durable(pause, history)
+    paused = TrialStatus.PAUSED
+    assert told == [records.TrialChanged(trial=0, status=paused, is_held=True, by=person)]
+
+
+def test_the_end_of_the_run_names_nobody_for_each_trial(reporter, told):
+    history = RunHistory(2, 100, "val_loss", Mode.MIN)
+    halt = {"type": "decision", "what": "halt", "by": "ada", "reason": "stopped by a command"}
+    history.apply({"type": "trial", "trial": 0, "params": {}, "start": 0}, halt)
+    reporter.durable(halt, history)
+    assert [(record.status, record.by) for record in told] == [(TrialStatus.STOPPED, None)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro.search.decision import Report, Stop
+from cerebro.search.decision import Promote, Report, Stop
 from cerebro.search.patience import Patience
 from cerebro.types import Mode
 
@@ -10,10 +10,15 @@ from cerebro.types import Mode
 def last_epoch(values: list[float], mode: Mode = Mode.MAX, **arguments: float) -> int:
     """How many epochs a trial with these values is trained."""
     stopper = Patience(metric="m", mode=mode, epochs=len(values), **arguments)  # type: ignore[arg-type]
-    assert stopper.added(0, {}, 0) is None
+    target = stopper.added(0, {}, 0)
+    assert target is not None
     for epochs, value in enumerate(values, 1):
-        if stopper.evaluated(Report(0, epochs, 4 * epochs, {"m": value})):
-            return epochs
+        for decision in stopper.evaluated(Report(0, epochs, 4 * epochs, {"m": value})):
+            if isinstance(decision, Stop):
+                return epochs
+            assert isinstance(decision, Promote)
+            target = decision.epochs
+        assert epochs < target or epochs == len(values), "it waits for ever"
     return len(values)
 
 
@@ -41,7 +46,7 @@ def test_the_reason_names_the_best_epoch() -> None:
     stopper = Patience(metric="m", mode=Mode.MAX, epochs=9, patience=2)
     stopper.added(7, {}, 0)
     told = [stopper.evaluated(Report(7, n, n, {"m": value})) for n, value in ((1, 0.5), (2, 0.4))]
-    assert told == [[], []]
+    assert told == [[], [Promote(7, 3)]]
     assert stopper.evaluated(Report(7, 3, 3, {"m": 0.5})) == [
         Stop(7, "no better for 2 epochs than m 0.5 after epoch 1")
     ]
@@ -51,5 +56,5 @@ def test_trials_do_not_wait_for_each_other() -> None:
     stopper = Patience(metric="m", mode=Mode.MAX, epochs=9, patience=1)
     for trial in range(2):
         stopper.added(trial, {}, 0)
-        assert stopper.evaluated(Report(trial, 1, 1, {"m": -trial})) == []
+        assert stopper.evaluated(Report(trial, 1, 1, {"m": -trial})) == [Promote(trial, 2)]
     assert not stopper.is_comparing

@@ -40,26 +40,34 @@ def report(stopper: Pbt, trial: int, epochs: int, value: float) -> list[Decision
     return stopper.evaluated(Report(trial, epochs, 4 * epochs, {"acc": value}))
 
 
-def test_at_a_boundary_the_worst_quarter_makes_way_for_the_best() -> None:
-    stopper = population(4, interval=2)
-    assert stopper.added(9, PARAMS, 0) == 2
-    stopper.ended(9, TrialStatus.STOPPED)
-    table = [
-        # trial, value, what happens: of n results ceil(n / 4), at most half, are the worst
-        (0, 0.5, Promote(0, 4)),  # alone
-        (1, 0.6, Promote(1, 4)),  # 2 results: worst 1 is trial 0, who was judged before
-        (2, 0.4, 1),  # 3: worst is itself, best is trial 1
-        (3, 0.55, Promote(3, 4)),  # 3 are left: 0.6, 0.55, 0.5
-    ]
-    for trial, value, expected in table:
-        assert report(stopper, trial, 1, value) == []
-        (decision,) = report(stopper, trial, 2, value)
-        if isinstance(expected, int):
-            assert isinstance(decision, Clone)
-            assert (decision.trial, decision.source) == (trial, expected)
-            assert decision.reason.startswith("acc 0.4 after epoch 2 is among the worst of 3")
-        else:
-            assert decision == expected
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 2, 0, 3, 1)])
+def test_at_a_boundary_the_worst_quarter_makes_way_for_the_best(order: tuple[int, ...]) -> None:
+    stopper = population(5, interval=2)
+    # Of five, ceil(5 / 4) = 2 are the worst, and 2 the best.
+    values = {0: 0.5, 1: 0.6, 2: 0.4, 3: 0.55, 4: 0.7}
+    decisions: list[Decision] = []
+    for trial in order:
+        assert decisions == []
+        assert report(stopper, trial, 1, 0.1) == []
+        decisions = report(stopper, trial, 2, values[trial])
+    kinds = [(type(decision), decision.trial) for decision in decisions]  # type: ignore[union-attr]
+    assert kinds == [(Clone, 0), (Promote, 1), (Clone, 2), (Promote, 3), (Promote, 4)]
+    clones = [decision for decision in decisions if isinstance(decision, Clone)]
+    assert all(clone.source in (1, 4) for clone in clones)
+    assert clones[1].reason.startswith("acc 0.4 after epoch 2 is among the worst of 5")
+
+
+def test_those_at_a_boundary_wait_for_those_behind_them_and_not_for_who_has_ended() -> None:
+    stopper = population(3)
+    assert report(stopper, 0, 1, 0.5) == []
+    assert stopper.ended(2, TrialStatus.FAILED) == []
+    assert len(report(stopper, 1, 1, 0.6)) == 2
+
+
+def test_who_is_paused_by_people_is_not_waited_for_once_nothing_else_happens() -> None:
+    stopper = population(2)
+    assert report(stopper, 0, 1, 0.5) == []
+    assert stopper.exhausted() == [Promote(0, 2)]
 
 
 def test_a_copy_goes_on_to_the_next_boundary() -> None:
@@ -77,10 +85,8 @@ def test_the_last_interval_ends_with_the_run() -> None:
 
 def test_nobody_is_replaced_by_an_equal() -> None:
     stopper = population(2)
-    assert [report(stopper, trial, 1, 0.5) for trial in range(2)] == [
-        [Promote(0, 2)],
-        [Promote(1, 2)],
-    ]
+    told = [report(stopper, trial, 1, 0.5) for trial in range(2)]
+    assert told == [[], [Promote(0, 2), Promote(1, 2)]]
 
 
 def test_nobody_goes_on_from_a_trial_that_ended_or_is_through() -> None:
@@ -95,7 +101,7 @@ def test_copies_depend_on_seed_trial_and_epochs_alone() -> None:
     def clone(seed: int) -> Decision:
         stopper = population(2, seed=seed)
         report(stopper, 0, 1, 0.9)
-        return report(stopper, 1, 1, 0.1)[0]
+        return report(stopper, 1, 1, 0.1)[1]
 
     assert clone(0) == clone(0)
     assert clone(0) != clone(1)

@@ -60,4 +60,4 @@ byId("by").onchange({ target: { value: "shard" } });
 ["in", "out", "reset"].forEach(id => byId(id).onclick());
 drain();
 const legend = byId("legend").kids.map(row => row.textContent || row.kids.map(kid => kid.textContent).join(" ").trim());
-console.log(JSON.stringify({ rows: before, rows_after_more: rows(), tips: [...new Set(tips)], legend }));
+console.log(JSON.stringify({ rows: before, rows_after_more: rows(), tips: [...new Set(tips)], legend, is_front_shown: byId("objectives").hidden === false }));

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -17,7 +20,15 @@ from cerebro.track.board import Board
 from cerebro.track.console import TableTracker, console_tracker, render_board, render_leaderboard
 from cerebro.track.plain import FAILURES_NAMED, LineTracker
 from cerebro.track.ranking import Criteria, Ranking, TrialRow, rank
-from cerebro.track.records import EpochFinished, TrialAdded, TrialFinished, VisitStarted
+from cerebro.track.records import (
+    EpochFinished,
+    Record,
+    RunFinished,
+    TrialAdded,
+    TrialChanged,
+    TrialFinished,
+    VisitStarted,
+)
 from cerebro.track.standings import format_leaderboard
 from cerebro.types import Mode, TrialStatus
 
@@ -228,3 +239,81 @@ def test_lines_begin_with_the_first_visit() -> None:
     assert out.getvalue() == ""
     tracker.record(visit(0, 0, 0))
     assert out.getvalue().startswith("run ")
+
+
+def changed(trial: int, status: TrialStatus, by: str | None = None) -> TrialChanged:
+    return TrialChanged(trial=trial, status=status, is_held=by is not None, by=by)
+
+
+def test_trials_that_wait_leave_room_for_those_that_do_not() -> None:
+    board = board_of(10, 1)
+    for trial in range(4, 10):
+        board.record(changed(trial, TrialStatus.PAUSED))
+    lines = render_board(board, height=6).plain.splitlines()[1:7]
+    # In flight, the best, the others that are under way, and as many that wait as fit.
+    assert [line.split()[0] for line in lines] == [
+        *("t0000", "t0009", "t0003", "t0002", "t0001", "t0008")
+    ]
+    assert "waiting" in lines[1]
+
+
+def test_a_trial_that_a_person_paused_is_paused_not_waiting() -> None:
+    board = board_of(1, 0)
+    board.record(changed(0, TrialStatus.PAUSED, "ada"))
+    assert "paused" in render_board(board).plain.splitlines()[1]
+    board.record(changed(0, TrialStatus.RUNNING, "ada"))
+    assert "paused" not in render_board(board).plain
+
+
+def test_the_progress_of_a_search_counts_trials_by_status() -> None:
+    board = board_of(70, 1)
+    board.record(replace(started(), is_open=True))
+    board.record(changed(1, TrialStatus.PAUSED))
+    board.record(TrialFinished(trial=2, status=TrialStatus.STOPPED, error="not promoted"))
+    last = render_board(board, height=5).plain.splitlines()[-1]
+    assert "68 running, 1 waiting, 1 stopped" in last
+    assert last.count("running") == 1
+
+
+def lines_of(*records: Record) -> list[str]:
+    out = io.StringIO()
+    tracker = LineTracker(out)
+    for record in (started(), *records):
+        tracker.record(record)
+    return out.getvalue().splitlines()[1:]
+
+
+def screen_of(*records: Record) -> list[str]:
+    out = io.StringIO()
+    tracker = TableTracker(Console(file=out, force_terminal=True, width=100))
+    for record in (started(), *records):
+        tracker.record(record)
+    tracker.close()
+    return [line.strip() for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("shown", [lines_of, screen_of])
+def test_what_people_do_is_told_what_the_search_does_is_not(
+    shown: Callable[..., list[str]],
+) -> None:
+    stopped = TrialFinished(trial=2, status=TrialStatus.STOPPED, error="not promoted")
+    lines = shown(
+        changed(0, TrialStatus.PAUSED, "ada"),
+        changed(0, TrialStatus.RUNNING, "ada"),
+        changed(1, TrialStatus.PAUSED),
+        stopped,
+        replace(stopped, trial=3, by="bob"),
+        replace(stopped, trial=4, by="bob", replayed=True),
+    )
+    told = ["t0000 paused by ada", "t0000 sent on by ada", "t0003 stopped by bob"]
+    assert re.findall(r"t\d{4} (?:\w+ )+by \w+|not promoted", "\n".join(lines)) == told
+
+
+@pytest.mark.parametrize("shown", [lines_of, screen_of])
+def test_at_the_end_it_says_why_a_run_ended_early(shown: Callable[..., list[str]]) -> None:
+    (*_, last) = small_run()
+    assert isinstance(last, RunFinished)
+    ending = "goal reached: t0003 reached val_accuracy 0.97 >= 0.97 in epoch 4, after 41 s"
+    lines = shown(replace(last, summary=replace(last.summary, ending=ending)))
+    assert lines[-2] == ending
+    assert lines[-1].startswith("efficiency")

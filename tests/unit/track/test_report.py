@@ -13,11 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cerebro.testing.tracker_contract import Shape, resumed_run, small_run
+from cerebro.testing.tracker_contract import Shape, resumed_run, small_run, started
 from cerebro.track.board import Board
 from cerebro.track.history import History
-from cerebro.track.records import EpochFinished, Record, RunFinished, TrialAdded, VisitFinished
+from cerebro.track.records import (
+    EpochFinished,
+    Record,
+    RunFinished,
+    TrialAdded,
+    TrialChanged,
+    TrialFinished,
+    VisitFinished,
+)
 from cerebro.track.report import VALUES_SHOWN, VISITS_SHOWN, report_data, write_report
+from cerebro.types import Mode, TrialStatus
 
 PAGE = Path(__file__).with_name("page.js")
 
@@ -162,6 +171,64 @@ def test_the_script_of_the_page_draws_all_of_it(tmp_path: Path, shape: Shape) ->
     assert any(text.startswith(f"{size} · epoch 1 · training shard 0") for text in seen["tips"])
     best = f"t{shape.trials - 1:04d}"
     assert seen["legend"][0].split()[0] == best
+
+
+def searched() -> list[Record]:
+    """A run with two objectives and a copy of its first trial."""
+    first = replace(started(), objectives=(("train_loss", Mode.MIN),), epochs=3)
+    records: list[Record] = [first]
+    records += [TrialAdded(trial=trial, params={"lr": 0.1}) for trial in (0, 1)]
+    for trial, epoch, value, loss in [(0, 0, 0.5, 0.3), (0, 1, 0.6, 0.2), (1, 0, 0.5, 0.4)]:
+        metrics = {"val_accuracy": value, "train_loss": loss}
+        records.append(EpochFinished(trial=trial, epoch=epoch, metrics=metrics, seconds=1.0))
+    records.append(TrialAdded(trial=2, params={"lr": 0.2}, parent=0, parent_epochs=2))
+    metrics = {"val_accuracy": 0.8, "train_loss": 0.9}
+    records.append(EpochFinished(trial=2, epoch=2, metrics=metrics, seconds=1.0))
+    end = TrialFinished(trial=1, status=TrialStatus.OUT_OF_MEMORY, error="needs 9 GB")
+    return [*records, end, TrialChanged(trial=0, status=TrialStatus.PAUSED)]
+
+
+def test_the_curve_of_a_copy_begins_where_it_was_copied(tmp_path: Path) -> None:
+    trials = data_of(page_of(tmp_path, searched()))["trials"]
+    assert isinstance(trials, list)
+    copy = trials[0]
+    assert copy["origin"] == "a copy of t0000 after epoch 2, lr 0.1 -> 0.2"
+    first, *rest = unpack(copy["curves"]["val_accuracy"])
+    assert math.isnan(first)
+    assert rest == pytest.approx([0.6, 0.8])
+
+
+def test_the_page_of_a_search_has_statuses_in_words_and_the_front(tmp_path: Path) -> None:
+    data = data_of(page_of(tmp_path, searched()))
+    trials = data["trials"]
+    assert isinstance(trials, list)
+    assert [trial["status"] for trial in trials] == [
+        *("running", "waiting", "out of memory: needs 9 GB")
+    ]
+    assert [trial["failed"] for trial in trials] == [False, False, True]
+    assert [trial["pareto"] for trial in trials] == [True, True, False]
+    assert trials[0]["values"] == [0.8, 0.9]
+    assert data["objectives"] == [["val_accuracy", "max"], ["train_loss", "min"]]
+
+
+def test_the_page_of_repeats_has_the_mean_beside_each_trial(tmp_path: Path) -> None:
+    records: list[Record] = [replace(started(), repeats=2)]
+    for trial, value in enumerate([0.5, 0.7]):
+        records.append(TrialAdded(trial=trial, params={}, proposal=0, repeat=trial))
+        metrics = {"val_accuracy": value}
+        records.append(EpochFinished(trial=trial, epoch=0, metrics=metrics, seconds=1.0))
+    trials = data_of(page_of(tmp_path, records))["trials"]
+    assert isinstance(trials, list)
+    assert [(t["rank"], t["config"], t["mean"]) for t in trials] == [(1, "t0000", "0.6 ± 0.14")] * 2
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_script_draws_the_objectives_against_each_other(tmp_path: Path) -> None:
+    page_of(tmp_path, searched())
+    command = ["node", str(PAGE), str(tmp_path / "report.html")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["is_front_shown"]
 
 
 def test_a_page_without_its_script_says_where_the_numbers_are(tmp_path: Path) -> None:
