@@ -63,11 +63,9 @@ def prepare(parts: Mapping[str, np.ndarray], folder: Path) -> None:
 def search(work: Work, folder: Path, seed: int, *, stack: bool | str) -> Found:
     """Until the target is reached, or one epoch where that is all."""
     inputs = work.arrays()["x_train"].shape[1]
-    if len(work.params) == 1:
-        space, search, stopper = parse_space(dict(work.params[0])), "grid", None
-    else:
-        space, search = SPACE, "random"
-        stopper = {"name": "asha", "eta": work.eta, "grace": work.grace}
+    is_single = len(work.params) == 1
+    space = parse_space(dict(work.params[0])) if is_single else SPACE
+    stopper = {"name": "asha", "eta": work.eta, "grace": work.grace}
     began = time.perf_counter()
     experiment = Experiment(
         name="run", data=folder / "data", store=folder / "runs", workers=work.workers, seed=seed
@@ -75,9 +73,9 @@ def search(work: Work, folder: Path, seed: int, *, stack: bool | str) -> Found:
     result = experiment.run_fit(
         Mlp(inputs),
         space,
-        search=search,
+        search="random",
         num_trials=len(work.params),
-        stopper=stopper,
+        stopper=None if is_single else stopper,
         goal={"metric": "val_accuracy", "target": work.target, "max_epochs": work.epochs},
         batch_size=work.batch_size,
         metric="val_accuracy",

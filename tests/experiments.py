@@ -96,8 +96,11 @@ def fit_toy(
         store=LocalStore(root, disk),
         backend=backend or InlineBackend(),
         sampler=make_sampler(
-            *({"name": spec.search, **spec.search_options}, space),
-            **{"seed": spec.seed, "num_trials": spec.num_trials, "modes": [spec.mode]},
+            {"name": spec.search, **spec.search_options},
+            space,
+            seed=spec.seed,
+            num_trials=spec.num_trials,
+            modes=[spec.mode],
         ),
         trackers=trackers,
         stopper=toy_stopper(spec, space),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro.search.conductor import Conductor
+from cerebro.search.decision import Promote
 from cerebro.search.stoppers import make_stopper
 from cerebro.types import Mode
 from tests.unit.search.playing import SPACE, Play, sampler
@@ -41,13 +43,16 @@ SEARCHES = st.fixed_dictionaries(
 )
 
 
-def conductor(search: dict[str, object]) -> Conductor:
+def conductor(search: dict[str, Any]) -> Conductor:
     limits = {name: search[name] for name in ("concurrent", "max_epochs", "max_trials")}
     trials, epochs = int(str(search["trials"])), int(str(search["epochs"]))
     stopper = make_stopper(
         search["stopper"],
-        **{"metric": "val_loss", "mode": Mode.MIN, "epochs": epochs},
-        **{"num_trials": trials, "seed": 0, "space": SPACE},
+        metric="val_loss",
+        mode=Mode.MIN,
+        epochs=epochs,
+        num_trials=trials,
+        space=SPACE,
     )
     repeats = 1 if stopper.is_comparing else search["repeats"]
     return Conductor(
@@ -60,7 +65,7 @@ def conductor(search: dict[str, object]) -> Conductor:
     )
 
 
-def played(search: dict[str, object], seed: int, *, people: bool) -> Play:
+def played(search: dict[str, Any], seed: int, *, people: bool) -> Play:
     play = Play(conductor(search), seed, people=people)
     play.run()
     return play
@@ -68,9 +73,7 @@ def played(search: dict[str, object], seed: int, *, people: bool) -> Play:
 
 @EXAMPLES
 @given(SEARCHES, st.integers(0, 10**6), st.booleans())
-def test_every_trial_ends_or_the_run_does(
-    search: dict[str, object], seed: int, people: bool
-) -> None:
+def test_every_trial_ends_or_the_run_does(search: dict[str, Any], seed: int, people: bool) -> None:
     play = played(search, seed, people=people)
     assert play.conductor.is_over
     if play.halted is None:
@@ -80,22 +83,20 @@ def test_every_trial_ends_or_the_run_does(
 @EXAMPLES
 @given(SEARCHES, st.integers(0, 10**6), st.booleans())
 def test_nothing_is_trained_past_its_target_or_the_budget(
-    search: dict[str, object], seed: int, people: bool
+    search: dict[str, Any], seed: int, people: bool
 ) -> None:
     play = played(search, seed, people=people)
     budget = search["max_epochs"]
     assert budget is None or play.num_epochs <= int(str(budget))
     assert all(trial.epochs <= play.conductor.epochs for trial in play.trials)
     for answer in play.answers:
-        targets = [action.epochs for action in answer if hasattr(action, "epochs")]
+        targets = [action.epochs for action in answer if isinstance(action, Promote)]
         assert all(target <= play.conductor.epochs for target in targets)
 
 
 @EXAMPLES
 @given(SEARCHES, st.integers(0, 10**6), st.booleans())
-def test_a_replay_gives_the_same_actions(
-    search: dict[str, object], seed: int, people: bool
-) -> None:
+def test_a_replay_gives_the_same_actions(search: dict[str, Any], seed: int, people: bool) -> None:
     play = played(search, seed, people=people)
     again = conductor(search)
     for (name, arguments), answer in zip(play.inputs, play.answers, strict=True):
@@ -105,7 +106,7 @@ def test_a_replay_gives_the_same_actions(
 
 @EXAMPLES
 @given(SEARCHES, st.integers(0, 10**6))
-def test_no_more_are_under_way_than_allowed(search: dict[str, object], seed: int) -> None:
+def test_no_more_are_under_way_than_allowed(search: dict[str, Any], seed: int) -> None:
     play = played({**search, "stopper": None}, seed, people=False)
     most = search["concurrent"]
     assert most is None or play.most_under_way <= int(str(most))
@@ -115,7 +116,7 @@ def test_no_more_are_under_way_than_allowed(search: dict[str, object], seed: int
 
 @EXAMPLES
 @given(SEARCHES, st.integers(0, 10**6))
-def test_a_used_up_budget_leaves_nothing_over(search: dict[str, object], seed: int) -> None:
+def test_a_used_up_budget_leaves_nothing_over(search: dict[str, Any], seed: int) -> None:
     play = played({**search, "stopper": None, "max_epochs": 20}, seed, people=False)
     if play.halted is not None:
         # Epochs that were begun by trials that failed count too.

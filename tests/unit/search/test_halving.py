@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from cerebro.search.decision import Promote, Report, Stop
@@ -21,11 +23,11 @@ def add(stopper: Halving | Hyperband, count: int) -> list[int | None]:
     return [stopper.added(trial, {}, 0) for trial in range(count)]
 
 
-def promoted(decisions: list[object]) -> list[tuple[int, int]]:
+def promoted(decisions: Sequence[object]) -> list[tuple[int, int]]:
     return [(each.trial, each.epochs) for each in decisions if isinstance(each, Promote)]
 
 
-def stopped(decisions: list[object]) -> list[int]:
+def stopped(decisions: Sequence[object]) -> list[int]:
     return [each.trial for each in decisions if isinstance(each, Stop)]
 
 

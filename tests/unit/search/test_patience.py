@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cerebro.search.decision import Promote, Report, Stop
@@ -7,9 +9,9 @@ from cerebro.search.patience import Patience
 from cerebro.types import Mode
 
 
-def last_epoch(values: list[float], mode: Mode = Mode.MAX, **arguments: float) -> int:
+def last_epoch(values: list[float], mode: Mode = Mode.MAX, **arguments: Any) -> int:
     """How many epochs a trial with these values is trained."""
-    stopper = Patience(metric="m", mode=mode, epochs=len(values), **arguments)  # type: ignore[arg-type]
+    stopper = Patience(metric="m", mode=mode, epochs=len(values), **arguments)
     target = stopper.added(0, {}, 0)
     assert target is not None
     for epochs, value in enumerate(values, 1):
@@ -36,7 +38,7 @@ def last_epoch(values: list[float], mode: Mode = Mode.MAX, **arguments: float) -
     ],
 )
 def test_a_trial_ends_once_it_gets_no_better(
-    values: list[float], arguments: dict[str, float], epochs: int
+    values: list[float], arguments: dict[str, Any], epochs: int
 ) -> None:
     assert last_epoch(values, **arguments) == epochs
     assert last_epoch([-value for value in values], Mode.MIN, **arguments) == epochs

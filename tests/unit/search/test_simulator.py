@@ -19,8 +19,11 @@ from tests.unit.search.playing import SPACE
 def search(stopper: object, trials: int, epochs: int, **arguments: object) -> Conductor:
     made = make_stopper(
         stopper,
-        **{"metric": "val_loss", "mode": Mode.MIN, "epochs": epochs},
-        **{"num_trials": trials, "seed": 0, "space": SPACE},
+        metric="val_loss",
+        mode=Mode.MIN,
+        epochs=epochs,
+        num_trials=trials,
+        space=SPACE,
     )
     options = {"concurrent": None, "objectives": [("val_loss", Mode.MIN)], **arguments}
     sampler = RandomSampler(SPACE, seed=0, num_trials=trials)

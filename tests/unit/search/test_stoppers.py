@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,7 +21,8 @@ SPACE = parse_space({"lr": {"uniform": [0, 1]}})
 
 def make(value: object, **changes: object) -> Stopper:
     context = {"metric": "val_loss", "mode": "min", "epochs": 9, "num_trials": 12, "seed": 3}
-    return make_stopper(value, **{"space": SPACE, **context, **changes})
+    given: dict[str, Any] = {"space": SPACE, **context, **changes}
+    return make_stopper(value, **given)
 
 
 class NamedContract(StopperContract):
@@ -85,7 +86,7 @@ class TestSeveral(NamedContract):
 
 @pytest.mark.parametrize("name", STOPPERS)
 def test_every_name_makes_a_stopper_of_that_name(name: str) -> None:
-    value: ClassVar[object] = {"name": name, "target": 0.5} if name == "goal" else name
+    value: object = {"name": name, "target": 0.5} if name == "goal" else name
     assert make(value).describe()["name"] == name
 
 
@@ -168,7 +169,7 @@ def loss(trial: int, epochs: int, value: float) -> Report:
 
 
 def test_several_hold_a_trial_until_all_of_them_let_it_go() -> None:
-    scale = {"metric": "val_loss", "mode": Mode.MIN, "epochs": 9}
+    scale: dict[str, Any] = {"metric": "val_loss", "mode": Mode.MIN, "epochs": 9}
     both = Stoppers([Asha(eta=2, **scale), Asha(eta=4, **scale)])
     assert [both.added(trial, {}, 0) for trial in range(4)] == [1, 1, 1, 1]
     told = [both.evaluated(loss(trial, 1, trial / 10)) for trial in range(4)]
@@ -179,7 +180,7 @@ def test_several_hold_a_trial_until_all_of_them_let_it_go() -> None:
 
 
 def test_one_of_several_stops_a_trial() -> None:
-    scale = {"metric": "val_loss", "mode": Mode.MIN, "epochs": 9}
+    scale: dict[str, Any] = {"metric": "val_loss", "mode": Mode.MIN, "epochs": 9}
     both = Stoppers([Asha(grace=4, **scale), Patience(patience=1, **scale)])
     assert both.added(0, {}, 0) == 1
     assert both.evaluated(loss(0, 1, 0.5)) == [Promote(0, 2)]
