@@ -129,6 +129,8 @@ class Board:
         )
         self.statuses[row.status] += 1
         self._ranking = None
+        # What is behind the state of a copy is not to be done.
+        self._count(row, record.parent_epochs * self._visits_per_epoch)
         return row
 
     def _trial_changed(self, record: TrialChanged) -> None:

@@ -9,6 +9,7 @@ left in all divided by the workers, or what is left of the longest trial, whiche
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 from cerebro.track.records import (
@@ -26,44 +27,64 @@ from cerebro.types import TrialStatus
 
 #: An evaluation against a training visit, until one is measured.
 _EVAL_SHARE = 0.25
-#: Visits that a mean looks back on, of one trial and of all.
-_WINDOW = 32
-_WINDOW_OF_ALL = 256
+#: Visits that a mean looks back on; one in so many, the slowest, is left out.
+_WINDOW = 16
+_ONE_IN = 8
+#: The same for what is between visits, where few take most of the time.
+_GAPS = 64
 
 
-@dataclass(slots=True)
 class Recent:
-    """The mean of the last values. The first one, which warms up, counts only while it is alone.
+    """The mean of the last values without the largest: what warms up, or stalls, is no measure.
 
     >>> recent = Recent()
-    >>> for seconds in (9.0, 1.0, 1.0):
+    >>> for seconds in (9.0, 1.0, 2.0):
     ...     recent.add(seconds)
     >>> recent.mean
-    1.0
+    1.5
     """
 
-    window: int = _WINDOW
-    mean: float = 0.0
-    count: int = 0
+    __slots__ = ("_one_in", "_values", "mean")
+
+    def __init__(self, window: int = _WINDOW, one_in: int = _ONE_IN) -> None:
+        self._values: deque[float] = deque(maxlen=window)
+        self._one_in = one_in
+        #: None while there is no value.
+        self.mean: float | None = None
 
     def add(self, value: float) -> None:
         """Look at one more."""
-        self.mean += (value - self.mean) / min(max(self.count, 1), self.window)
-        self.count += 1
+        self._values.append(value)
+        count = len(self._values)
+        kept = sorted(self._values)[: count - (count + self._one_in - 2) // self._one_in]
+        self.mean = sum(kept) / len(kept)
+
+
+def _gaps() -> Recent:
+    return Recent(_GAPS, _GAPS)
+
+
+@dataclass(slots=True)
+class _Cost:
+    """What visits of a trial, or of trials that are trained as one, take."""
+
+    train: Recent = field(default_factory=Recent)
+    eval: Recent = field(default_factory=Recent)
+    #: Seconds that it and a worker for it are both free before a visit.
+    gap: Recent = field(default_factory=_gaps)
+    #: When its last visit was answered.
+    answered_s: float = 0.0
 
 
 @dataclass(slots=True)
 class _Trial:
-    """What is known of a trial: its visits so far, and the seconds of one."""
+    """What is known of a trial: its visits so far, and what one takes."""
 
     train_done: int = 0
     evals_done: int = 0
-    train: Recent = field(default_factory=Recent)
-    eval: Recent = field(default_factory=Recent)
-    #: Trials that are trained as one with it, itself included; those share what a visit costs.
+    #: Shared by the trials that are trained as one, and how many these are.
+    cost: _Cost = field(default_factory=_Cost)
     size: int = 1
-    #: When its last visit was answered.
-    answered_s: float = 0.0
     is_paused: bool = False
 
 
@@ -93,11 +114,13 @@ class Forecast:
         #: Of each worker: its visit, and when it last answered.
         self._flights: dict[int, VisitStarted] = {}
         self._answered_s: dict[int, float] = {}
-        #: Over all visits: seconds that worker and trial are both free before one, what one takes
-        #: for each of its trials, and an evaluation against a training visit of the same trial.
-        self._gap = Recent(_WINDOW_OF_ALL)
-        self._share = Recent(_WINDOW_OF_ALL)
-        self._eval_share = Recent(_WINDOW_OF_ALL)
+        #: By the trials that are trained as one.
+        self._costs: dict[tuple[int, ...], _Cost] = {}
+        #: Over all visits: what one takes for each of its trials, an evaluation against a training
+        #: visit of the same trial, and seconds between visits.
+        self._share = Recent(_GAPS)
+        self._eval_share = Recent(_GAPS)
+        self._gap = _gaps()
 
     def record(self, record: Record) -> None:
         """Take one record in."""
@@ -110,7 +133,7 @@ class Forecast:
             case EpochFinished():
                 self._evaluated(record)
             case TrialAdded():
-                self._trial(record.trial)
+                self._add(record)
             case TrialChanged():
                 self._trial(record.trial).is_paused = record.status is TrialStatus.PAUSED
             case TrialFinished():
@@ -129,7 +152,7 @@ class Forecast:
         Where results decide how far trials are trained, that is an upper bound.
         """
         run = self._run
-        if run is None or not self._share.count:
+        if run is None or self._share.mean is None:
             return math.nan
         workers = max(1, run.workers - self._lost)
         running_s = self._running_s()
@@ -150,13 +173,13 @@ class Forecast:
 
     def _left_of(self, trial: _Trial, run: RunStarted) -> tuple[float, float]:
         """Seconds of training and of evaluation that are left of a trial."""
-        share_s = self._share.mean * trial.size
-        train_s = trial.train.mean if trial.train.count else share_s
-        eval_share = self._eval_share.mean if self._eval_share.count else _EVAL_SHARE
-        eval_s = trial.eval.mean if trial.eval.count else train_s * eval_share
+        cost = trial.cost
+        train_s = _known(cost.train, (self._share.mean or 0.0) * trial.size)
+        eval_s = _known(cost.eval, train_s * _known(self._eval_share, _EVAL_SHARE))
+        gap_s = _known(cost.gap, self._gap.mean or 0.0)
         trains = max(0, run.epochs * run.train_shards - trial.train_done)
         evals = max(0, run.epochs * run.val_shards - trial.evals_done)
-        return trains * (train_s + self._gap.mean), evals * (eval_s + self._gap.mean)
+        return trains * (train_s + gap_s), evals * (eval_s + gap_s)
 
     def _share_of_budget(self, run: RunStarted, unborn: int) -> float:
         """The part of what is planned that the budget of epochs allows."""
@@ -176,10 +199,17 @@ class Forecast:
             for number in flight.trials:
                 trial = self._trials.get(number)
                 if trial is not None:
-                    recent = trial.train if flight.phase == "train" else trial.eval
-                    spent_s = min(max(0.0, self._now_s - begun_s), recent.mean)
+                    recent = trial.cost.train if flight.phase == "train" else trial.cost.eval
+                    spent_s = min(max(0.0, self._now_s - begun_s), recent.mean or 0.0)
                     found[number] = found.get(number, 0.0) + spent_s
         return found
+
+    def _add(self, record: TrialAdded) -> None:
+        """A copy has the visits of its parent behind it."""
+        run, epochs = self._run, record.parent_epochs
+        trial = self._trial(record.trial)
+        if run is not None and epochs:
+            trial.train_done, trial.evals_done = epochs * run.train_shards, epochs * run.val_shards
 
     def _trial(self, number: int) -> _Trial:
         # One that was over may go on: people extend trials.
@@ -189,32 +219,40 @@ class Forecast:
     def _visited(self, record: VisitFinished) -> None:
         self._now_s = max(self._now_s, record.end_s)
         self._flights.pop(record.worker, None)
-        size, begun_s = len(record.trials), record.start_s
-        answered_s = self._answered_s.get(record.worker)
+        cost = self._costs.setdefault(record.trials, _Cost())
+        begun_s, answered_s = record.start_s, self._answered_s.get(record.worker)
         if answered_s is not None:
             # A visit may be handed over before the one before it is answered.
             begun_s = max(begun_s, answered_s)
-            free_s = max(self._trial(number).answered_s for number in record.trials)
-            self._gap.add(max(0.0, begun_s - max(answered_s, free_s)))
+            gap_s = max(0.0, begun_s - max(answered_s, cost.answered_s))
+            cost.gap.add(gap_s)
+            self._gap.add(gap_s)
         self._answered_s[record.worker] = record.end_s
-        seconds = max(0.0, record.end_s - begun_s)
+        cost.answered_s = max(cost.answered_s, record.end_s)
+        self._measure(record, cost, max(0.0, record.end_s - begun_s))
         for number in record.trials:
-            self._count(self._trial(number), record, seconds)
-        if record.phase == "train":
-            self._share.add(seconds / size)
+            trial = self._trial(number)
+            trial.cost, trial.size = cost, len(record.trials)
+            self._count(trial, record)
 
-    def _count(self, trial: _Trial, record: VisitFinished, seconds: float) -> None:
-        run, trial.size = self._run, len(record.trials)
-        trial.answered_s = max(trial.answered_s, record.end_s)
+    def _measure(self, record: VisitFinished, cost: _Cost, seconds: float) -> None:
         if record.phase == "train":
-            trial.train.add(seconds)
-            # By its number: a resumed run does not tell of the visits of an epoch under way.
-            trial.train_done = record.epoch * (run.train_shards if run else 0) + record.step + 1
+            cost.train.add(seconds)
+            self._share.add(seconds / len(record.trials))
             return
-        trial.eval.add(seconds)
-        trial.evals_done = max(trial.evals_done, record.epoch * (run.val_shards if run else 0)) + 1
-        if trial.train.mean:
-            self._eval_share.add(seconds / trial.train.mean)
+        cost.eval.add(seconds)
+        if cost.train.mean:
+            self._eval_share.add(seconds / cost.train.mean)
+
+    def _count(self, trial: _Trial, record: VisitFinished) -> None:
+        run = self._run
+        if run is None:
+            return
+        if record.phase == "train":
+            # By its number: a resumed run does not tell of the visits of an epoch under way.
+            trial.train_done = record.epoch * run.train_shards + record.step + 1
+        else:
+            trial.evals_done = max(trial.evals_done, record.epoch * run.val_shards) + 1
 
     def _evaluated(self, record: EpochFinished) -> None:
         self._epochs_done += 1
@@ -223,3 +261,7 @@ class Forecast:
             done = record.epoch + 1
             trial.train_done = max(trial.train_done, done * run.train_shards)
             trial.evals_done = max(trial.evals_done, done * run.val_shards)
+
+
+def _known(recent: Recent, otherwise: float) -> float:
+    return otherwise if recent.mean is None else recent.mean

@@ -198,3 +198,14 @@ def test_a_trial_that_has_ended_is_never_running_again() -> None:
     assert board.rows[1].status is TrialStatus.DIVERGED
     assert board.rows[1].visits == {}
     assert board.rows[0].status is TrialStatus.RUNNING
+
+
+def test_what_is_behind_a_copy_is_not_to_be_done() -> None:
+    board = Board()
+    board.record(started(shape=Shape(trials=1)))
+    board.record(TrialAdded(trial=0, params={}))
+    board.record(visit(0, 0, 0))
+    whole_s = board.eta_s
+    board.record(TrialAdded(trial=1, params={}, parent=0, parent_epochs=2))
+    assert (board.rows[1].epochs, board.visits_done) == (2, 1 + 6)
+    assert board.eta_s == pytest.approx(whole_s)
