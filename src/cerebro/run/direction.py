@@ -11,12 +11,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from cerebro.run.past import SEARCH
 from cerebro.search.conductor import Action, Conductor, Propose
 from cerebro.search.decision import Clone, Halt, Pause, Promote, Report, Stop
 from cerebro.types import Json, Metrics, Params, TrialStatus
-
-#: Who decided, where it was no person.
-SEARCH = "search"
 
 logger = logging.getLogger("cerebro.run")
 
@@ -35,8 +33,6 @@ class Direction:
         self._epochs = epochs
         self.is_gated = is_gated
         self._due: list[Action] = []
-        #: Trials the conductor knows of.
-        self._known: dict[int, None] = {}
 
     def begin(self, records: Iterable[Mapping[str, Json]] = ()) -> None:
         """Start, or go on after these records."""
@@ -75,7 +71,6 @@ class Direction:
         proposal = cast("int | None", record.get("proposal", number))
         epochs = cast(int, record.get("visits", 0)) // self._steps
         params = cast("dict[str, Json]", record["params"])
-        self._known[number] = None
         repeat = cast(int, record.get("repeat", 0))
         self._plan(self._conductor.added(number, params, epochs, proposal, repeat))
         if record.get("replaces") is not None:
@@ -111,8 +106,8 @@ class Direction:
     def _hear_decision(self, record: Mapping[str, Json]) -> None:
         what = record["what"]
         if what == "halt":
-            for number in self._known:
-                self._plan(self._conductor.ended(number, TrialStatus.STOPPED))
+            self._due = []
+            self._plan(self._conductor.halted())
             return
         is_search = record.get("by") == SEARCH
         for number in cast("list[int]", record["trials"]):

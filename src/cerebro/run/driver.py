@@ -294,7 +294,7 @@ class Driver:
         cause = _CAUSES.get(failure.kind, mop.Cause.ERROR)
         if not live.is_abandoned:
             live.failure = failure
-            if cause is mop.Cause.MEMORY and failure.is_splittable:
+            if cause is mop.Cause.MEMORY and live.lacks_memory(call) and failure.is_splittable:
                 self._roster.split(live, call)
                 cause = mop.Cause.AGAIN
         is_diverged = cause is mop.Cause.DIVERGED

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from cerebro.errors import JournalCorruptError
-from cerebro.run.past import Epoch, StackHistory, TrialHistory
+from cerebro.run.past import SEARCH, Epoch, StackHistory, TrialHistory
 from cerebro.run.retention import KEPT, Extract, Trials, by_visits
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.types import Json, Metrics, Mode, TrialStatus, stack_unit
@@ -149,12 +149,16 @@ class RunHistory(Trials):
                 trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
         if trial.waits(self.epochs):
             trial.status = TrialStatus.PAUSED
+        if self.halted is not None and record.get("command") is None:
+            # It was on its way when the run was ended.
+            trial.end(TrialStatus.STOPPED, self.halted, None)
         if record.get("replaces") is not None:
             replaced = self.trials[cast(int, record["replaces"])]
             self._stop(replaced, cast("str | None", record.get("reason")))
 
     def _decide(self, record: Record) -> None:
         what, reason = str(record["what"]), cast("str | None", record.get("reason"))
+        by = str(record.get("by", SEARCH))
         if what == "halt":
             self.halted, self.halted_by = reason, str(record.get("by"))
             self.halted_s = self.spent_s + self.driver_s
@@ -165,9 +169,9 @@ class RunHistory(Trials):
             if what == "stop":
                 self._stop(trial, reason)
             elif what == "pause":
-                trial.hold()
-            elif what == "promote" and not trial.status.is_failure:
-                trial.go_on(cast("int | None", record.get("epochs")), self.epochs)
+                trial.hold(by)
+            elif what == "promote":
+                trial.go_on(cast("int | None", record.get("epochs")), self.epochs, by)
             self._touch(trial)
 
     def _stop(self, trial: TrialHistory, reason: str | None) -> None:

@@ -10,6 +10,9 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.visit import Stacking, Sums
 from cerebro.types import Json, Metrics, Mode, Params, TrialStatus
 
+#: Who decided, where it was no person.
+SEARCH = "search"
+
 
 @dataclass(slots=True)
 class Epoch:
@@ -48,8 +51,8 @@ class TrialHistory:
     stack: int | None = None
     #: Epochs that must be behind it when it waits for a promotion; None: those of the run.
     target: int | None = None
-    #: It waits because it was told to, wherever it stands.
-    is_held: bool = False
+    #: Who told it to wait, wherever it stands.
+    held_by: str | None = None
     #: Which proposal of the sampler it is, and which repeat of that; None: of a person or a copy.
     proposal: int | None = None
     repeat: int = 0
@@ -106,23 +109,38 @@ class TrialHistory:
         """It reached a final status."""
         self.status, self.error, self.traceback = status, error, traceback
 
-    def hold(self) -> None:
-        """It waits where it stands."""
-        if not self.status.is_final:
-            self.status, self.is_held = TrialStatus.PAUSED, True
+    @property
+    def is_held(self) -> bool:
+        """Whether it was told to wait, wherever it stands."""
+        return self.held_by is not None
 
-    def go_on(self, target: int | None, epochs: int) -> None:
-        """It may be trained again, until `target` epochs are behind it; `epochs` are the run's."""
+    def hold(self, by: str) -> None:
+        """It waits where it stands, until the same lets it go on, or a person."""
+        if not self.status.is_final:
+            self.status, self.held_by = TrialStatus.PAUSED, by
+
+    def go_on(self, target: int | None, epochs: int, by: str) -> None:
+        """It may be trained until `target` epochs are behind it; `epochs` are the run's.
+
+        The search does not undo what a person has decided.
+        """
+        is_person = by != SEARCH
+        if self.status.is_failure or (self.status.is_final and not is_person):
+            return
         self.target = self.target if target is None else target
-        self.is_held = False
+        if is_person or self.held_by == SEARCH:
+            self.held_by = None
         self.status = TrialStatus.RUNNING if self.visits else TrialStatus.PENDING
-        if self.waits(epochs):
+        if self.is_held or self.waits(epochs):
             self.status = TrialStatus.PAUSED
         self.error = self.traceback = None
 
     def inherit(self, parent: TrialHistory, visits: int) -> None:
         """Begin with the state that another trial had after so many visits."""
         self.parent, self.parent_params, self.parent_visits = parent.number, parent.params, visits
+        if parent.parent_params is not None and parent.parent_visits == visits:
+            # A copy of a copy that was not trained: the state is still that of the first.
+            self.parent_params = parent.parent_params
         self.visits, self.start = visits, parent.start
         self.epochs = [
             replace(epoch, is_inherited=True) for epoch in parent.epochs if epoch.visits <= visits

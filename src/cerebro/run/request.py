@@ -217,7 +217,7 @@ def _concurrent(
     request: Request, sampler: Sampler, stopper: Mapping[str, object], workers: int
 ) -> int | None:
     """As many as keep the workers busy, where what is tried next depends on what is known."""
-    is_asynchronous = stopper.get("name") == "asha" and request.stack is False
+    is_asynchronous = "asha" in _names(stopper) and request.stack is False
     if sampler.is_adaptive or is_asynchronous:
         return max(_PER_WORKER * workers, 4)
     return None
@@ -262,9 +262,14 @@ def _constraints(constraints: Mapping[str, float]) -> dict[str, float]:
     return dict(constraints)
 
 
+def _names(stopper: Mapping[str, Any]) -> list[str]:
+    """The stopper's name, and those of its parts."""
+    parts = stopper.get("stoppers", [])
+    return [str(stopper.get("name")), *(name for part in parts for name in _names(part))]
+
+
 def _check_checkpoints(spec: RunSpec) -> None:
-    name = spec.stopper.get("name")
-    if spec.checkpoint is Checkpointing.OFF and name == "pbt":
+    if spec.checkpoint is Checkpointing.OFF and "pbt" in _names(spec.stopper):
         raise UsageError(
             "stopper 'pbt' copies states from checkpoints, but got checkpoint='off'. Use 'epoch' "
             "or 'visit'."

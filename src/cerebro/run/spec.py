@@ -96,7 +96,7 @@ class RunSpec:
 
 
 #: Fields that may differ when a run is resumed: they do not change its results.
-_FREE = frozenset({"data", "checkpoint", "name", "concurrent", "budget"})
+_FREE = frozenset({"data", "checkpoint", "name", "concurrent"})
 #: What a run.json of a version without these fields means.
 _SINCE: Mapping[str, Json] = {
     "stack": False,
@@ -206,8 +206,15 @@ def spec_changes(old: Mapping[str, Json], new: RunSpec) -> dict[str, tuple[Json,
     return {
         key: (old.get(key), value)
         for key, value in current.items()
-        if key not in _FREE and old.get(key) != value
+        if key not in _FREE and _deciding(key, old.get(key)) != _deciding(key, value)
     }
+
+
+def _deciding(key: str, value: Json) -> Json:
+    """What of a field decides the results: of a budget, all but the time."""
+    if key == "budget" and isinstance(value, dict):
+        return {kind: amount for kind, amount in value.items() if kind != "seconds"}
+    return value
 
 
 def environment_changes(

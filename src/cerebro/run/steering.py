@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -52,8 +52,7 @@ class Inbox:
             # A driver before was cut off between a command and what it leads to.
             if str(record["id"]) not in self._files:
                 self._files[str(record["id"])] = ""
-                body = {key: record[key] for key in _KEPT}
-                commits += self._lead_to(Command.from_json(body, str(record["id"])))
+                commits += self._make_good(record)
         for name, found in inbox.pending(self._store):
             if found.id in self._history.commands:
                 inbox.remove(self._store, name)
@@ -77,6 +76,15 @@ class Inbox:
         except UsageError as error:
             return [Commit([_record(found, str(error))])]
         return [Commit([_record(found, None)]), *commits]
+
+    def _make_good(self, record: Mapping[str, Json]) -> list[Commit]:
+        """What a command leads to that was taken before; nothing if it is too late for it."""
+        command = Command.from_json({key: record[key] for key in _KEPT}, str(record["id"]))
+        try:
+            return self._lead_to(command)
+        except UsageError as error:
+            empty = decision("pause", [], command.by, str(error))
+            return [Commit([{**empty, "command": command.id}])]
 
     def _lead_to(self, command: Command) -> list[Commit]:
         """What a command leads to; the last record names it."""

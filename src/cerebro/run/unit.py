@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cerebro.backend.base import Done, Failure, FailureKind
-from cerebro.train.visit import Stacking, Sums
+from cerebro.train.visit import Stacking, Sums, VisitCall
 from cerebro.types import Json, Metrics, Params, TrialStatus, stack_unit
 
 Record = dict[str, Json]
@@ -49,12 +49,20 @@ class LiveUnit:
     origin: tuple[Params, int] | None = None
     #: Rows that its batches are split into.
     micro_batch: int | None = None
+    #: The visit that last ran out of memory: epoch, step, and whether it trains.
+    cramped: tuple[int, int, bool] | None = None
     #: Which part of the train shards is held out.
     fold: int | None = None
 
     @property
     def is_stack(self) -> bool:
         return self.stacking is not None
+
+    def lacks_memory(self, call: VisitCall) -> bool:
+        """A visit ran out of memory; whether it did before, so that it was alone now."""
+        visit = (call.epoch, call.step, call.is_training)
+        was_alone, self.cramped = self.cramped == visit, visit
+        return was_alone
 
     def origin_at(self, visits: int) -> Params | None:
         """The params behind the state that the visit after so many begins with, if another's."""

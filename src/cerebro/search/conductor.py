@@ -195,6 +195,15 @@ class Conductor:
         self._tell(entrant, status)
         return self._settle(self._carry(self._stopper.ended(trial, status)))
 
+    def halted(self) -> list[Action]:
+        """The run is over, whoever decided that: nothing more is proposed, granted or compared."""
+        self._is_halted = True
+        for entrant in self._entrants.values():
+            if entrant.status is None:
+                entrant.status = TrialStatus.STOPPED
+                self._place(entrant)
+        return []
+
     def paused(self, trial: int) -> list[Action]:
         """A person holds a trial; it makes room for others."""
         self._known(trial).is_paused = True

@@ -56,6 +56,7 @@ class Pbt(Endless):
         epochs: int,
         space: Space | None,
         seed: int,
+        num_trials: int | None = None,
         interval: int = 1,
         quantile: float = 0.25,
         factors: Sequence[float] = (0.8, 1.2),
@@ -65,6 +66,8 @@ class Pbt(Endless):
         self._scale = Scale(metric, mode)
         self._epochs = epochs
         self._seed = seed
+        #: Members that are still to come.
+        self._missing = num_trials or 0
         self._interval = check_whole("interval", interval, 1)
         if interval >= epochs:
             raise UsageError(
@@ -86,6 +89,8 @@ class Pbt(Endless):
         self._scores: dict[int, float] = {}
 
     def added(self, trial: int, params: Params, epochs: int) -> int | None:
+        if trial not in self._params and not epochs:
+            self._missing = max(self._missing - 1, 0)
         self._params[trial] = params
         self._behind[trial] = epochs
         return self._next_boundary(epochs)
@@ -110,6 +115,7 @@ class Pbt(Endless):
 
     def exhausted(self) -> list[Decision]:
         """Whoever is behind will not come, paused by people: the others go on without."""
+        self._missing = 0
         return self._decide(min((self._behind[each] for each in self._scores), default=0))
 
     def describe(self) -> dict[str, Json]:
@@ -132,7 +138,7 @@ class Pbt(Endless):
             for each, epochs in self._behind.items()
             if epochs == boundary and each not in self._scores
         ]
-        return [] if behind or moving else self._decide(boundary)
+        return [] if behind or moving or self._missing else self._decide(boundary)
 
     def _decide(self, boundary: int) -> list[Decision]:
         members = [each for each in self._scores if self._behind[each] == boundary]

@@ -56,6 +56,7 @@ class _Checker:
         self._drivers = 0
         self._commands: set[str] = set()
         self._is_done = False
+        self._is_halted = False
         self._line = 0
         #: (start, end, record number) of the current driver's visits, by ("unit" or "worker", n).
         self._busy: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
@@ -109,7 +110,7 @@ class _Checker:
         if kind == "driver":
             self._require(record["number"] == self._drivers, "driver numbers must count up")
             self._drivers += 1
-            self._is_done = False
+            self._is_done = self._is_halted = False
             self._check_times()
         elif kind == "done":
             self._is_done = True
@@ -195,21 +196,34 @@ class _Checker:
             trial.refs.append(ref)
         if record.get("replaces") is not None:
             self._stop(self._trials[record["replaces"]])
+        if self._is_halted and record.get("command") is None:
+            self._stop(trial)
 
     def _decide(self, record: Mapping[str, Any]) -> None:
         what = record["what"]
+        self._is_halted = self._is_halted or what == "halt"
         trials = record.get("trials", list(self._trials))
         for trial in (self._trials[number] for number in trials):
             if what in ("stop", "halt"):
                 self._stop(trial)
-            elif what == "pause":
-                trial.is_held = not trial.is_final
+            elif what == "pause" and not trial.is_final:
+                trial.held_by = record["by"]
             elif what == "promote":
-                trial.is_held, trial.target = False, record.get("epochs", trial.target)
-                if trial.status in (TrialStatus.FINISHED, TrialStatus.STOPPED):
-                    trial.status = None
+                self._promote(trial, record)
             self._require(what in _DECISIONS, f"decision {what!r} must be known")
             self._retain(trial)
+
+    def _promote(self, trial: Trial, record: Mapping[str, Any]) -> None:
+        """People may let go on what has ended or waits; the search, what waits for it alone."""
+        is_person = record["by"] != "search"
+        if trial.is_final:
+            ended = (TrialStatus.FINISHED, TrialStatus.STOPPED)
+            if not is_person or trial.status not in ended:
+                return
+            trial.status = None
+        trial.target = record.get("epochs", trial.target)
+        if is_person or trial.held_by == "search":
+            trial.held_by = None
 
     def _stop(self, trial: Trial) -> None:
         if not trial.is_final:

@@ -31,8 +31,8 @@ class Trial:
     stack: int | None = None
     #: Epochs after which it waits for a promotion; None: it does not.
     target: int | None = None
-    #: It was told to wait.
-    is_held: bool = False
+    #: Who told it to wait.
+    held_by: str | None = None
     #: Which of several trials of one configuration.
     repeat: int = 0
     #: Of these epochs the first are another's, whose state it began with.
@@ -41,6 +41,10 @@ class Trial:
     @property
     def is_final(self) -> bool:
         return self.status is not None
+
+    @property
+    def is_held(self) -> bool:
+        return self.held_by is not None
 
     @property
     def is_waiting(self) -> bool:

@@ -37,9 +37,11 @@ def rebase(saved: Json, old: Json, new: Json) -> Json:
             **{key: rebase(value, old.get(key), new.get(key)) for key, value in saved.items()},
         }
     if isinstance(saved, list) and isinstance(old, list) and isinstance(new, list):
-        if len(saved) == len(old) == len(new):
-            return [rebase(*three) for three in zip(saved, old, new, strict=True)]
-        return new
+        if len(saved) < len(old) or len(old) != len(new):
+            return new
+        # What was added in training, a group of parameters for example, stays.
+        begun = [rebase(*three) for three in zip(saved, old, new, strict=False)]
+        return [*begun, *saved[len(old) :]]
     numbers = (saved, old, new)
     if all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
         if saved == old or old == 0:

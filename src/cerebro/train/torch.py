@@ -162,9 +162,10 @@ class TorchFramework:
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
         params = call.params[0]
-        model = self._builder.model(call.seed, call.trials[0], params).eval()
-        batch, _ = next(self._batches.in_order(shard, min(call.batch_size, shard.rows)))
-        with torch.no_grad():
+        with self._visiting(call), torch.no_grad():
+            model = self._builder.model(call.seed, call.trials[0], params).eval()
+            size = min(self._eval_size(call), shard.rows)
+            batch, _ = next(self._batches.in_order(shard, size))
             return ("loss", *self._metrics(model, batch, params))
 
     def survey(self, call: SurveyCall, shard: Shard) -> Survey:
@@ -252,7 +253,8 @@ class TorchFramework:
     def _eval_size(self, call: VisitCall) -> int:
         size = self.task.eval_batch_size
         if size is None:
-            return call.batch_size
+            # As many as fit in training.
+            return micro_batch_of(self.task, call) or call.batch_size
         if not isinstance(size, int) or size < 1:
             raise UsageError(
                 f"{type(self.task).__name__}.eval_batch_size must be an integer of at least 1 or "
