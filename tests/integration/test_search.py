@@ -126,6 +126,22 @@ def test_a_budget_of_time_ends_the_run(folder):
     assert "the time that the run may take is over" in str(result.trials[0].error)
 
 
+@pytest.mark.parametrize("asked", [{"search": "tpe"}, {"concurrent": 2}, {"stopper": "pbt"}])
+def test_nor_does_it_propose_anything_then(folder, asked):
+    asked = {"num_epochs": 100_000, "num_trials": 30, "budget": {"time": "2s"}, **asked}
+    result = search(folder, "time", backend="local", **asked)
+    assert {trial.status for trial in result.trials} == {TrialStatus.STOPPED}
+    assert result.is_finished
+
+
+def test_a_run_goes_on_with_another_time_and_with_no_other_budget(folder):
+    asked = {"num_trials": 2, "budget": {"epochs": 4}}
+    search(folder, "budget", **asked)
+    with pytest.raises(UsageError, match="budget was"):
+        search(folder, "budget", **{**asked, "budget": {"epochs": 5}})
+    search(folder, "budget", **{**asked, "budget": {"epochs": 4, "time": "1h"}})
+
+
 def test_a_clone_of_population_based_training_has_its_parents_state_and_other_params(folder):
     result = search(folder, "pbt", stopper={"name": "pbt", "interval": 2}, stack=False)
     copies = [

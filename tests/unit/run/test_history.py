@@ -268,3 +268,52 @@ def test_failed_and_diverged_trials_and_those_without_a_value_come_last():
     records = many({0: [0.0], 1: [0.1], 2: [], 3: [0.9], 4: [0.8]})
     records += [end_record("failed", 0), end_record("diverged", 1), end_record("finished", 3)]
     assert [row.trial for row in rank_trials(replay(records)).rows] == [4, 3, 0, 1, 2]
+
+
+# Decisions
+
+
+def decided(what, *trials, by="search", **more):
+    return {"type": "decision", "what": what, "trials": list(trials), "by": by, **more}
+
+
+PERSON = "me@here:1"
+NEW = {"type": "trial", "trial": 0, "params": {}, "start": 0}
+
+
+def status_after(*records):
+    return replay([NEW, *records]).trials[0].status
+
+
+def test_the_search_does_not_undo_what_a_person_has_stopped():
+    stopped = decided("stop", 0, by=PERSON)
+    assert status_after(stopped, decided("promote", 0, epochs=3)) is TrialStatus.STOPPED
+    again = decided("promote", 0, epochs=3, by=PERSON)
+    assert status_after(stopped, again) is TrialStatus.PENDING
+
+
+def test_nor_what_a_person_has_paused_though_it_may_go_further_then():
+    paused = [decided("pause", 0, by=PERSON), decided("promote", 0, epochs=3)]
+    assert status_after(*paused) is TrialStatus.PAUSED
+    history = replay([NEW, *paused, decided("promote", 0, by=PERSON)])
+    assert (history.trials[0].status, history.trials[0].target) == (TrialStatus.PENDING, 3)
+
+
+def test_what_the_search_has_paused_it_lets_go_on():
+    paused = decided("pause", 0)
+    assert status_after(paused, decided("promote", 0, epochs=3)) is TrialStatus.PENDING
+
+
+def test_what_is_proposed_when_the_run_has_ended_ends_with_it():
+    halt = {"type": "decision", "what": "halt", "by": PERSON, "reason": "enough"}
+    history = replay([NEW, halt, {**NEW, "trial": 1}, {**NEW, "trial": 2, "command": "id"}])
+    statuses = [str(trial.status) for trial in history.trials.values()]
+    assert statuses == ["stopped", "stopped", "pending"]
+    assert history.trials[1].error == "enough"
+
+
+def test_a_copy_of_an_untrained_copy_begins_with_the_first_ones_hyperparameters():
+    first = {**NEW, "params": {"lr": 0.1}}
+    copy = {**NEW, "trial": 1, "params": {"lr": 0.2}, "parent": 0, "visits": 0}
+    history = replay([first, copy, {**copy, "trial": 2, "params": {"lr": 0.4}, "parent": 1}])
+    assert history.trials[2].parent_params == {"lr": 0.1}
