@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import shutil
+
 import pytest
 
+from cerebro.results import Result
 from cerebro.run.spec import Checkpointing
 from cerebro.search.domain import LogUniform
 from cerebro.storage import LocalStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, Tear
-from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill
-from tests.experiments import make_toy_data, toy_spec
+from cerebro.testing.history import check
+from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill, run_until_killed
+from tests.experiments import fit_toy, make_toy_data, toy_spec
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -65,6 +71,57 @@ def test_a_search_killed_at_any_operation_goes_on_as_it_would(folder, case, seed
         assert what in {record["what"] for record in records if record["type"] == "decision"}
     is_population = spec.stopper.get("name") == "pbt"
     assert is_population == any(record.get("parent") is not None for record in records)
+
+
+#: What people ask of a run before it begins, and what must have become of it.
+COMMANDS = {
+    "stop-and-pause": (
+        [{"command": "stop", "trial": 1}, {"command": "pause", "trial": 2}],
+        {1: "stopped"},
+    ),
+    "clone-and-add": (
+        [
+            {"command": "clone", "trial": 0, "params": {"lr": 0.3}},
+            {"command": "add", "params": {"lr": 0.7}},
+            {"command": "nonsense"},
+        ],
+        {},
+    ),
+    "stop-the-run": ([{"command": "stop"}], {0: "stopped", 1: "stopped"}),
+}
+
+
+@pytest.mark.parametrize("stopper", [{}, {"name": "asha", "eta": 2}, {"name": "pbt"}])
+@pytest.mark.parametrize("case", COMMANDS)
+def test_commands_are_carried_out_once_wherever_the_run_is_killed(folder, case, stopper, seed):
+    """A copy of the same run, killed at some operation with the commands in its inbox."""
+    make_toy_data(folder / "data")
+    commands, expected = COMMANDS[case]
+    changes = {"search": "random", "num_trials": 4, "epochs": 3, "stack": False}
+    spec = toy_spec(folder / "data", SPACE, **changes, stopper=stopper)
+    stride = 3 * STRIDE
+    for n in itertools.count(1 + seed % stride, stride):
+        root = folder / f"run{n}"
+        inbox = root / "inbox"
+        inbox.mkdir(parents=True)
+        for number, command in enumerate(commands):
+            (inbox / f"{number}.json").write_text(json.dumps(command))
+        operations = run_until_killed(root, spec, Tear(n))
+        if operations is not None and n > operations:
+            break
+        check(root, is_settled=False)
+        fit_toy(root, spec)
+        check(root)
+        records = read(LocalStore(root)).records
+        taken = [record for record in records if record["type"] == "command"]
+        assert len(taken) == len(commands)
+        accepted = [record["id"] for record in taken if record["refused"] is None]
+        effects = [r["command"] for r in records if r["type"] != "command" and r.get("command")]
+        assert sorted(effects) == sorted(accepted)
+        statuses = {trial.number: str(trial.status) for trial in Result.open(root).trials}
+        assert {number: statuses[number] for number in expected} == expected
+        assert not list(inbox.glob("*.json"))
+        shutil.rmtree(root)
 
 
 def test_however_it_was_killed(folder, seed):
