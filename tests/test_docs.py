@@ -155,7 +155,7 @@ def test_every_error_is_on_the_api_page():
 
 def test_methods_and_attributes_are_on_the_api_page_in_full():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert "  - `keep_top`: At the end keep the checkpoints of so many best trials" in page
+    assert "  - `keep_top`: At the end keep the checkpoints of so many best configurations" in page
     for name in ("framework", "amp", "clip_grad_norm", "scheduler_step"):
         assert re.search(rf"^- `{name}: [^`]+`: \S", page, re.MULTILINE), name
     assert "cerebro.results.TrialResult(" in page

@@ -160,7 +160,7 @@ class Experiment:
             stack: Train trials of one structure as one: "auto" where it pays, False never, a number
                 for so many at most in any case; "probe" measures first what pays.
             same_order: All trials see the rows of a shard in the same order: cheaper stacks.
-            keep_top: At the end keep the checkpoints of so many best trials; default all.
+            keep_top: At the end keep the checkpoints of so many best configurations; default all.
             progress: Show progress on standard error; default where that is a terminal.
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.

@@ -127,7 +127,7 @@ class ExperimentConfig(BaseModel):
     stack: Annotated[bool | int | str, PlainValidator(check_setting)] = "auto"
     #: All trials see the rows of a shard in the same order.
     same_order: bool = False
-    #: At the end keep the checkpoints of so many best trials; all where it is left out.
+    #: At the end keep the checkpoints of so many best configurations; all where it is left out.
     keep_top: Count | None = None
     #: auto, cpu, cuda, or another torch device.
     device: Text = "auto"

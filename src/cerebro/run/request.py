@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from cerebro.data import Dataset
 from cerebro.errors import UsageError
+from cerebro.run.devices import count_gpus
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.stacks import Setting
 from cerebro.search.budget import parse_budget
@@ -216,8 +217,12 @@ def _make_stopper(
 def _concurrent(
     request: Request, sampler: Sampler, stopper: Mapping[str, object], workers: int
 ) -> int | None:
-    """As many as keep the workers busy, where what is tried next depends on what is known."""
-    is_asynchronous = "asha" in _names(stopper) and request.stack is False
+    """As many as keep the workers busy, where what is tried next depends on what is known.
+
+    Large stacks of new trials are worth more than that on a GPU, and where they are asked for.
+    """
+    is_stacked = count_gpus() > 0 if request.stack in ("auto", "probe") else bool(request.stack)
+    is_asynchronous = "asha" in _names(stopper) and not is_stacked
     if sampler.is_adaptive or is_asynchronous:
         return max(_PER_WORKER * workers, 4)
     return None
