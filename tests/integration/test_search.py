@@ -187,7 +187,7 @@ def test_bad_trials_do_not_keep_a_search_from_its_end(folder):
         ({"folds": 3}, "must be at least 2 and divide the 2 train shards"),
         ({"seeds": 2, "folds": 2}, "Keep one."),
         ({"seeds": 2, "stopper": "asha"}, "weighs trials against each other"),
-        ({"stopper": "pbt", "checkpoint": "off"}, "copies states from checkpoints"),
+        ({"stopper": "pbt", "checkpoint": "off"}, "lets trials wait at checkpoints"),
         ({"metric": ["val_loss", "val_accuracy"], "mode": "min"}, "each metric needs a mode"),
     ],
 )

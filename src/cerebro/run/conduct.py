@@ -42,6 +42,8 @@ class Conduct:
             self._inbox.settled(record)
             if record["type"] == "trial":
                 self._added(record)
+            elif record["type"] == "left":
+                self._roster.withdraw(cast(int, record["trial"]))
             elif record["type"] == "decision":
                 self._decided(record)
         self._put(self._orders.carry_out(self._direction.take()))

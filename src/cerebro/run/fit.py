@@ -100,12 +100,13 @@ class _Fit:
         self._run = run
         self._fan = fan
         self._num_trials = sampler.num_trials
+        self._was_finished = run.history.is_finished
         conductor = make_conductor(spec, sampler, stopper)
         self._direction = Direction(
             conductor, steps=spec.train_shards, epochs=spec.epochs, is_gated=spec.is_gated
         )
         self._orders = Orders(spec, run.history)
-        self._direction.begin(run.journal.records if run.journal else ())
+        self._direction.begin([*(run.journal.records if run.journal else ()), *run.appended])
         for params in self._direction.proposed:
             check_batch_size(params.get("batch_size", spec.batch_size))
 
@@ -139,6 +140,9 @@ class _Fit:
     def _seconds_left(self) -> float | None:
         """What earlier processes have left of the time that the run may take."""
         seconds = self._spec.budget.get("seconds")
+        if self._was_finished:
+            # What people ask of a finished run counts more than the time it was given.
+            return None
         spent_s = self._run.history.spent_s + self._run.history.driver_s
         return None if seconds is None else max(0.0, seconds - spent_s)
 

@@ -201,6 +201,11 @@ class RunHistory(Trials):
         elif kind == "trial_end":
             error, traceback = record.get("error"), record.get("traceback")
             status = TrialStatus(cast(str, record["status"]))
+            is_short = len(trial.epochs) < (trial.target or self.epochs)
+            is_early = status is TrialStatus.FINISHED and trial.is_held and is_short
+            if trial.status is TrialStatus.STOPPED or is_early:
+                # It was told so while the last visit was on its way.
+                return
             trial.end(status, cast("str | None", error), cast("str | None", traceback))
         elif kind == "dropped":
             trial.is_dropped = True
@@ -238,8 +243,11 @@ class RunHistory(Trials):
             self._apply_stack_visit(stack, record)
         elif kind == "epoch":
             members = cast("list[Metrics]", record["metrics"])
+            visits = (cast(int, record["epoch"]) + 1) * self.steps
             for number, metrics in zip(cast("list[int]", record["trials"]), members, strict=True):
-                self._evaluate(self.trials[number], metrics, record)
+                # Whoever was told to wait while the others went on has fewer.
+                if self.trials[number].visits == visits:
+                    self._evaluate(self.trials[number], metrics, record)
         elif kind == "rollback":
             visits = cast(int, record["visits"])
             stack.roll_back(visits)
@@ -266,7 +274,9 @@ class RunHistory(Trials):
         stack.train(visit, trials, record.get("checkpoint"))
         for number, sums in zip(trials, members, strict=True):
             trial = self.trials[number]
-            if trial.status.is_final or trial.status is TrialStatus.PAUSED:
+            is_under_way = trial.status in (TrialStatus.PENDING, TrialStatus.RUNNING)
+            # Others were in it when it began, and have ended, wait or go on alone since.
+            if not is_under_way or (trial.stack, trial.visits) != (stack.unit, visit):
                 continue
             if str(number) in diverged:
                 trial.end(TrialStatus.DIVERGED, diverged[str(number)], None)
@@ -282,7 +292,8 @@ class RunHistory(Trials):
 
     def _leave(self, trial: TrialHistory, record: Record) -> None:
         """It goes on alone, whatever becomes of its stack."""
-        self._touched[cast(int, trial.stack)] = None
+        if trial.stack is not None:
+            self._touched[trial.stack] = None
         trial.stack = None
         self._take_out(record)
 

@@ -25,6 +25,8 @@ class Orders:
         self._next = len(history.trials)
         #: Stacks that go on with a part of their trials as soon as that is durable.
         self._rejoining: set[int] = set()
+        #: Trials that are taken out of theirs.
+        self._departing: set[int] = set()
 
     def carry_out(self, actions: Sequence[Action]) -> list[Commit]:
         """The commits for what the search has decided, in order."""
@@ -81,8 +83,8 @@ class Orders:
         """A new trial with a copy of another's latest state."""
         parent = self._history.trials[source]
         refs = self._history.kept(parent)
-        number = self._number()
-        record = self._trial(number, params, parent.start, by)
+        record = self._trial(params, parent.start, by)
+        number = cast(int, record["trial"])
         visits = refs[-1].visits if refs else 0
         record |= {"parent": source, "visits": visits, "proposal": None}
         if self._spec.is_gated:
@@ -93,34 +95,31 @@ class Orders:
 
     def add(self, params: Params, by: str) -> Commit:
         """A new trial from nothing."""
-        number = self._number()
-        return Commit([{**self._trial(number, params, None, by), "proposal": None}])
+        return Commit([{**self._trial(params, None, by), "proposal": None}])
 
     def settled(self, record: Record) -> None:
         """A record is durable."""
+        if record["type"] == "left":
+            self._departing.discard(cast(int, record["trial"]))
         if record["type"] == "decision" and record["what"] == "promote":
             for number in cast("list[int]", record["trials"]):
                 self._rejoining.discard(self._history.trials[number].stack or 0)
 
     def _propose(self, action: Propose) -> Commit:
-        number = self._number()
-        record = self._trial(number, action.params, None, None)
+        record = self._trial(action.params, None, None)
         record["proposal"] = action.proposal
         if action.repeat:
             record["repeat"] = action.repeat
         return Commit([record])
 
-    def _trial(self, number: int, params: Params, start: int | None, by: str | None) -> Record:
+    def _trial(self, params: Params, start: int | None, by: str | None) -> Record:
         check_batch_size(params.get("batch_size", self._spec.batch_size))
+        number, self._next = self._next, self._next + 1
         record: Record = {"type": "trial", "trial": number, "params": dict(params)}
         record["start"] = number % self._spec.train_shards if start is None else start
         if self._spec.is_gated:
             record["epochs"] = 0
         return record if by is None else {**record, "by": by}
-
-    def _number(self) -> int:
-        number, self._next = self._next, self._next + 1
-        return number
 
     def _leaving(self, numbers: Sequence[int]) -> list[int]:
         """Those that can not go on within their stacks: it has moved on, or is about to.
@@ -130,7 +129,7 @@ class Orders:
         found: list[int] = []
         joined: set[int] = set()
         for trial in (self._history.trials[number] for number in numbers):
-            if trial.stack is None:
+            if trial.stack is None or trial.number in self._departing or is_under_way(trial):
                 continue
             stack = self._history.stacks[trial.stack]
             others = (self._history.trials[n] for n in stack.trials)
@@ -140,6 +139,7 @@ class Orders:
             else:
                 joined.add(stack.unit)
         self._rejoining |= joined
+        self._departing |= set(found)
         return found
 
 

@@ -127,7 +127,8 @@ class TrialHistory:
         is_person = by != SEARCH
         if self.status.is_failure or (self.status.is_final and not is_person):
             return
-        self.target = self.target if target is None else target
+        if target is not None and (is_person or self.target is None or target > self.target):
+            self.target = target
         if is_person or self.held_by == SEARCH:
             self.held_by = None
         self.status = TrialStatus.RUNNING if self.visits else TrialStatus.PENDING

@@ -37,6 +37,8 @@ class OpenRun:
     document: RunDocument | None
     #: What was repaired, for people.
     notices: list[str] = field(default_factory=list)
+    #: What was journaled since it was opened.
+    appended: list[Record] = field(default_factory=list)
 
     def begin(self, document: RunDocument) -> None:
         """Write run.json of a new run and open its journal."""
@@ -47,6 +49,7 @@ class OpenRun:
     def append(self, *records: dict[str, Json]) -> None:
         """Journal records at once and take them into the history."""
         self.opened.append(records)
+        self.appended += records
         self.history.apply(*records)
 
     def commit(self, *records: dict[str, Json]) -> None:
@@ -167,11 +170,16 @@ def _repair(run: OpenRun) -> None:
         if trial.stack is None:
             _verify(run, trial)
         checkpoint.collect(run.store, trial.number, {ref.name for ref in trial.checkpoints})
+    for name in run.store.list(layout.TRIALS):
+        # A state may have been copied for a trial that was never journaled.
+        number = name.removeprefix("t")
+        if number.isdecimal() and int(number) not in run.history.trials:
+            checkpoint.collect(run.store, int(number), ())
 
 
 def _verify(run: OpenRun, trial: TrialHistory) -> None:
     """Go back to the last state before the first damaged checkpoint, if there is one."""
-    if trial.status.is_final and not trial.checkpoints:
+    if trial.status.is_failure or (trial.status.is_final and not trial.checkpoints):
         return
     good = _sound_visits(run, trial.checkpoints, trial.checkpoints, [trial], trial.number)
     if good is None:

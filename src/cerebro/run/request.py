@@ -274,8 +274,9 @@ def _names(stopper: Mapping[str, Any]) -> list[str]:
 
 
 def _check_checkpoints(spec: RunSpec) -> None:
-    if spec.checkpoint is Checkpointing.OFF and "pbt" in _names(spec.stopper):
+    if spec.checkpoint is Checkpointing.OFF and spec.is_gated:
+        what = f"stopper {spec.stopper.get('name')!r}" if spec.stopper else "a budget of epochs"
         raise UsageError(
-            "stopper 'pbt' copies states from checkpoints, but got checkpoint='off'. Use 'epoch' "
-            "or 'visit'."
+            f"{what} lets trials wait at checkpoints, but got checkpoint='off'. Use 'epoch' or "
+            "'visit'."
         )

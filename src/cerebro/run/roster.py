@@ -11,7 +11,7 @@ from cerebro.run.dispatch import Dispatcher
 from cerebro.run.entry import Entry, entry, is_under_way, trial_entry
 from cerebro.run.ledger import Ledger
 from cerebro.run.recovery import OpenRun
-from cerebro.run.spec import RunSpec
+from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.unit import LiveUnit, Record
 from cerebro.train.visit import VisitCall
@@ -66,15 +66,20 @@ class Roster:
         """A trial may be trained, as the history says: it enters, now or once it has left."""
         trial = self._run.history.trials[number]
         live = self._units.get(number if trial.stack is None else trial.stack)
-        if live is not None and (live.is_leaving or number in live.alive):
-            self.settle(live)
-        elif is_under_way(trial):
+        if not is_under_way(trial):
+            return
+        if live is None:
             self.enter(entry(trial, self._run.history, self._spec))
+        elif number not in live.alive:
+            # What was under way of it before must be over first.
+            live.is_leaving = True
+            self.settle(live)
 
     def withdraw(self, number: int) -> None:
         """A trial has ended by a decision: what is under way of it is of no use."""
         live = self._find(number)
         if live is None:
+            self._forget(number)
             return
         live.alive.pop(number)
         if live.alive:
@@ -157,6 +162,8 @@ class Roster:
             live.is_leaving = False
             live.alive = {}
             self._act(self._planner.handle(mop.UnitStopped(live.id)))
+            if self._spec.checkpoint is not Checkpointing.OFF:
+                self._states.forget_unsaved(live.id)
             for trial in (self._run.history.trials[number] for number in live.params):
                 # Meanwhile it may have been decided that some go on.
                 unit = trial.number if trial.stack is None else trial.stack
@@ -166,12 +173,15 @@ class Roster:
 
     def _find(self, number: int) -> LiveUnit | None:
         """The unit in which a trial is alive."""
-        stack = self._run.history.trials[number].stack
-        for unit in (number, stack):
-            live = None if unit is None else self._units.get(unit)
-            if live is not None and number in live.alive:
-                return live
-        return None
+        return next((live for live in self._units.values() if number in live.alive), None)
+
+    def _forget(self, number: int) -> None:
+        """A trial that waited has ended or left: its state is of no use in memory."""
+        history = self._run.history
+        self._states.forget(number)
+        for unit, stack in history.stacks.items():
+            if number in stack.trials and history.is_over(stack):
+                self._states.forget(unit)
 
     def _dissolve(self, live: LiveUnit) -> None:
         """Let the trials of a stack that was given up go on alone."""

@@ -72,6 +72,11 @@ class States:
         if old is not None:
             self.drop(old)
 
+    def forget_unsaved(self, unit: int) -> None:
+        """The unit goes on from its checkpoint, if its current state is another."""
+        if unit not in self._durable:
+            self.forget(unit)
+
     def hold(self, source: Source) -> None:
         """Keep a state until `drop`."""
         if isinstance(source, StateRef):

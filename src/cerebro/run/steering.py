@@ -11,7 +11,7 @@ from cerebro.run.committer import Commit
 from cerebro.run.history import RunHistory
 from cerebro.run.orders import Orders, decision, halt_record
 from cerebro.run.past import TrialHistory
-from cerebro.run.spec import RunSpec
+from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.unit import Record
 from cerebro.storage import Store, inbox
 from cerebro.storage.inbox import Command, Refusal, Verb
@@ -19,6 +19,9 @@ from cerebro.types import Json, TrialStatus, trial_id
 
 #: What the journal keeps of a command beside its id.
 _KEPT = ("command", "trial", "params", "epochs", "is_warm", "by")
+
+#: Commands after which a trial goes on from a checkpoint.
+_OF_STATES = (Verb.PAUSE, Verb.UNPAUSE, Verb.EXTEND, Verb.CLONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class Inbox:
 
     def _lead_to(self, command: Command) -> list[Commit]:
         """What a command leads to; the last record names it."""
+        needs_states = command.command in _OF_STATES and command.is_warm
+        if needs_states and self._spec.checkpoint is Checkpointing.OFF:
+            raise UsageError(f"{command.command} needs checkpoints, but the run has none ('off').")
         *others, last = self._verbs[command.command](command)
         last.records[-1]["command"] = command.id
         return [*others, last]
@@ -124,7 +130,7 @@ class Inbox:
         params = {**trial.params, **command.params}
         if not command.is_warm:
             return [self._orders.add(params, command.by)]
-        if trial.status.is_failure and not self._history.kept(trial):
+        if not self._history.kept(trial) and (trial.visits or trial.status.is_final):
             raise UsageError(
                 f"{trial_id(trial.number)} has no state to begin with: clone it cold (--cold)."
             )

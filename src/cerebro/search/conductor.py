@@ -155,7 +155,8 @@ class Conductor:
         self._entrants[trial] = entrant
         if proposal is not None:
             self._pending.discard((proposal, repeat))
-        wish = self._stopper.added(trial, params, epochs)
+        # After the end of a run people may add trials, which nobody stops.
+        wish = None if self._is_halted else self._stopper.added(trial, params, epochs)
         entrant.wish = self.epochs if wish is None else min(wish, self.epochs)
         return self._settle(self._grant(entrant))
 
@@ -223,10 +224,12 @@ class Conductor:
         if entrant.status is not None:
             entrant.target -= entrant.unused()
         entrant.status, entrant.is_leaving, entrant.is_held = None, False, False
-        entrant.limit = entrant.wish = max(epochs, entrant.target)
+        entrant.is_paused = False
+        entrant.limit = max(epochs, self.epochs)
+        entrant.wish = max(epochs, entrant.target)
         # A person's word counts more than the budget.
-        self._granted += entrant.limit - entrant.target
-        entrant.target = entrant.limit
+        self._granted += entrant.wish - entrant.target
+        entrant.target = entrant.wish
         return self._settle([Promote(trial, entrant.target)], trial)
 
     # What follows
@@ -251,7 +254,7 @@ class Conductor:
 
     def _left(self) -> int | None:
         """Epochs that may still be granted; one is kept for each trial about to be added."""
-        if self._max_epochs is None:
+        if self._max_epochs is None or self._is_halted:
             return None
         return max(self._max_epochs - self._granted - len(self._pending), 0)
 

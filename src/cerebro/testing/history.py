@@ -163,8 +163,13 @@ class _Checker:
             self._epoch(trial, record)
         elif kind == "trial_end":
             told = trial.status if trial.is_ending else None
-            self._require(trial.status in (None, told), "a trial must end once", number)
-            trial.status, trial.is_ending = TrialStatus(record["status"]), False
+            # It may have been stopped while its last visit was on its way.
+            known = (None, told, TrialStatus.STOPPED)
+            self._require(trial.status in known, "a trial must end once", number)
+            is_short = len(trial.metrics) < (trial.target or int(self._spec["epochs"]))
+            is_early = record["status"] == "finished" and trial.is_held and is_short
+            if trial.status is not TrialStatus.STOPPED and not is_early:
+                trial.status, trial.is_ending = TrialStatus(record["status"]), False
         elif kind == "dropped":
             trial.is_dropped = True
         elif kind == "left":
@@ -207,23 +212,11 @@ class _Checker:
             if what in ("stop", "halt"):
                 self._stop(trial)
             elif what == "pause" and not trial.is_final:
-                trial.held_by = record["by"]
+                trial.held_by, trial.was_held = record["by"], True
             elif what == "promote":
-                self._promote(trial, record)
+                trial.promote(record)
             self._require(what in _DECISIONS, f"decision {what!r} must be known")
             self._retain(trial)
-
-    def _promote(self, trial: Trial, record: Mapping[str, Any]) -> None:
-        """People may let go on what has ended or waits; the search, what waits for it alone."""
-        is_person = record["by"] != "search"
-        if trial.is_final:
-            ended = (TrialStatus.FINISHED, TrialStatus.STOPPED)
-            if not is_person or trial.status not in ended:
-                return
-            trial.status = None
-        trial.target = record.get("epochs", trial.target)
-        if is_person or trial.held_by == "search":
-            trial.held_by = None
 
     def _stop(self, trial: Trial) -> None:
         if not trial.is_final:
@@ -392,7 +385,9 @@ class _Checker:
         return values.index(max(values)) if values and max(values) > -math.inf else None
 
     def _check_strays(self) -> None:
-        for directory, _, names in os.walk(self._root):
+        for directory, folders, names in os.walk(self._root):
+            # What a killed sender of a command leaves there is its own.
+            folders[:] = [name for name in folders if name != layout.INBOX]
             for name in names:
                 path = os.path.join(directory, name)
                 self._require(not name.startswith(".tmp-"), f"{path} must not be left over")

@@ -33,6 +33,7 @@ class Trial:
     target: int | None = None
     #: Who told it to wait.
     held_by: str | None = None
+    was_held: bool = False
     #: Which of several trials of one configuration.
     repeat: int = 0
     #: Of these epochs the first are another's, whose state it began with.
@@ -43,12 +44,31 @@ class Trial:
         return self.status is not None
 
     @property
+    def is_late(self) -> bool:
+        """Whether it was told to wait or to end, perhaps while a visit was under way."""
+        return self.is_held or self.was_held or self.status is TrialStatus.STOPPED
+
+    @property
     def is_held(self) -> bool:
         return self.held_by is not None
 
     @property
     def is_waiting(self) -> bool:
         return self.is_held or (self.target is not None and len(self.metrics) >= self.target)
+
+    def promote(self, record: Mapping[str, Any]) -> None:
+        """People may let go on what has ended or waits; the search, what waits for it alone."""
+        is_person = record["by"] != "search"
+        if self.is_final:
+            ended = (TrialStatus.FINISHED, TrialStatus.STOPPED)
+            if not is_person or self.status not in ended:
+                return
+            self.status = None
+        target = record.get("epochs")
+        if target is not None and (is_person or target > (self.target or 0)):
+            self.target = target
+        if is_person or self.held_by == "search":
+            self.held_by = None
 
 
 @dataclass(slots=True)
@@ -111,7 +131,10 @@ class StackJudge:
             self._visit(stack, record)
         elif kind == "epoch":
             for number, metrics in zip(record["trials"], record["metrics"], strict=True):
-                self._evaluate(self._trials[number], {**record, "metrics": metrics})
+                trial = self._trials[number]
+                # Whoever was told to wait or to end meanwhile was not in all of its visits.
+                if trial.visits == (record["epoch"] + 1) * self._steps or not trial.is_late:
+                    self._evaluate(trial, {**record, "metrics": metrics})
         elif kind == "taken":
             self._taken(stack, record)
         elif kind == "dissolved":
@@ -136,16 +159,12 @@ class StackJudge:
         expected = stack.members[-1] if step else tuple(trial.number for trial in alive)
         trials = tuple(record["trials"])
         # Whoever was told to wait or to end while it was under way is in it.
-        late = {
-            n
-            for n in trials
-            if self._trials[n].is_held or self._trials[n].status is TrialStatus.STOPPED
-        }
+        late = {n for n in trials if self._trials[n].is_late or self._trials[n].stack != stack.unit}
         has_all = set(expected) <= set(trials) and set(trials) - set(expected) <= late
         self._require(has_all, f"a visit must have {expected}, but has {trials}")
         self._require(bool(alive or late), "a stack without trials must have no more visits")
         diverged = record.get("diverged", {})
-        for trial in alive:
+        for trial in (each for each in alive if each.visits == stack.visits or not each.is_late):
             number = trial.number
             ready = len(trial.metrics) == epoch
             self._require(ready, f"epoch {epoch} must begin after the one before", number)
