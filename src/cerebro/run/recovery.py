@@ -179,7 +179,7 @@ def _repair(run: OpenRun) -> None:
 
 def _verify(run: OpenRun, trial: TrialHistory) -> None:
     """Go back to the last state before the first damaged checkpoint, if there is one."""
-    if trial.status.is_failure or (trial.status.is_final and not trial.checkpoints):
+    if trial.status.is_final and not trial.checkpoints:
         return
     good = _sound_visits(run, trial.checkpoints, trial.checkpoints, [trial], trial.number)
     if good is None:
@@ -187,6 +187,8 @@ def _verify(run: OpenRun, trial: TrialHistory) -> None:
             return
         good = _last_visits(trial.checkpoints)
     if good < trial.parent_visits:
+        if trial.status is TrialStatus.FAILED:
+            return
         run.append(
             {
                 "type": "trial_end",
