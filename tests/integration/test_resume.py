@@ -16,10 +16,15 @@ from cerebro.backend import InlineBackend
 from cerebro.backend.base import Setup
 from cerebro.data import digits, from_arrays
 from cerebro.errors import ResumeMismatchError, RunInterrupted, RunLockedError
+from cerebro.run.direction import Direction
 from cerebro.run.driver import Driver
 from cerebro.run.history import RunHistory
+from cerebro.run.orders import Orders
 from cerebro.run.recovery import load_history, open_run
+from cerebro.run.request import make_conductor
 from cerebro.run.spec import read_document
+from cerebro.search import make_sampler, parse_space
+from cerebro.search.stopper import Endless
 from cerebro.storage import LocalStore
 from cerebro.storage.journal import encode, read
 from cerebro.storage.lock import RunLock
@@ -326,6 +331,15 @@ def replay(found, spec):
     )
 
 
+def direct(spec, run):
+    """A search that proposes nothing more than there is."""
+    space = parse_space(spec.space)
+    conductor = make_conductor(spec, make_sampler(spec.search, space), Endless())
+    found = Direction(conductor, steps=spec.train_shards, epochs=spec.epochs, is_gated=False)
+    found.begin(run.journal.records)
+    return found
+
+
 def watch_history(root, spec):
     """Resume a run; copies of its driver's history at every record for trackers, and at the end."""
     moments = []
@@ -339,6 +353,8 @@ def watch_history(root, spec):
             memory_bytes=None,
             ready=lambda info: run.append({"type": "driver", "number": run.history.drivers}),
             track=lambda record: moments.append(copy.deepcopy(run.history)),
+            direction=direct(spec, run),
+            orders=Orders(spec, run.history),
         )
         driver.execute(Setup(task=ToyTask(), data=spec.data, store=str(root)))
         return [*moments, copy.deepcopy(run.history)]

@@ -78,7 +78,7 @@ def measure_now(
             warm_start=first,
             batch_size=config.batch_size,
             stopper=FewVisits(_VISITS),
-            checkpoint="off",
+            checkpoint="visit",
             device=config.device,
             stack=config.stack,
             same_order=config.same_order,
