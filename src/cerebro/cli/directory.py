@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
-from datetime import datetime
 from pathlib import Path
 
-import psutil
-
 from cerebro.errors import UsageError
+from cerebro.steering import find_driver
 from cerebro.storage import LocalStore, layout
-from cerebro.storage.lock import Holder, read_holder
-
-#: The lock's time is cut to whole seconds.
-_CLOCK_S = 2.0
 
 
 def open_directory(path: Path) -> LocalStore:
@@ -32,17 +25,3 @@ def open_directory(path: Path) -> LocalStore:
 def is_starting(store: LocalStore) -> bool:
     """Whether a driver is there, but its first worker is not yet."""
     return not store.exists(layout.RUN) and find_driver(store) is not None
-
-
-def find_driver(store: LocalStore) -> Holder | None:
-    """Who writes the run now. A driver on another host cannot be checked and counts as alive."""
-    holder = read_holder(store)
-    if holder is None or holder.host != socket.gethostname():
-        return holder
-    try:
-        began_s = psutil.Process(holder.pid).create_time()
-        taken_s = datetime.fromisoformat(holder.started).timestamp()
-    except (psutil.Error, ValueError, TypeError):
-        return None
-    # A later process may have got the number of a dead driver.
-    return holder if began_s <= taken_s + _CLOCK_S else None

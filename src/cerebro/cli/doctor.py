@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from cerebro.cli.directory import find_driver, is_starting, open_directory
+from cerebro.cli.directory import is_starting, open_directory
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.errors import CerebroError, CheckpointCorruptError
 from cerebro.run.recovery import load_history
+from cerebro.steering import find_driver
 from cerebro.storage import LocalStore, checkpoint
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import read as read_journal

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from cerebro.cli.directory import find_driver, is_starting, open_directory
+from cerebro.cli.directory import is_starting, open_directory
 from cerebro.cli.table import format_columns
 from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.run.ranking import criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
 from cerebro.run.stacks import describe_stacks
+from cerebro.steering import find_driver
 from cerebro.storage import LocalStore, layout
 from cerebro.storage.journal import read as read_journal
 from cerebro.storage.lock import Holder

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cerebro.cli.directory import find_driver, is_starting, open_directory
+from cerebro.cli.directory import is_starting, open_directory
 from cerebro.errors import UsageError
+from cerebro.steering import find_driver
 from cerebro.storage import LocalStore
 from cerebro.storage.lock import RunLock
 
