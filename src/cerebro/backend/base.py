@@ -5,18 +5,64 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import Store
 from cerebro.task import Task
-from cerebro.train.visit import Survey, SurveyCall, VisitCall, VisitReport
+from cerebro.train.runner import VisitRunner
+from cerebro.train.visit import VisitCall, VisitReport
 from cerebro.types import Json
+
+
+class Runner(Protocol):
+    """What a worker has opened once, and carries out its calls with."""
+
+    @property
+    def device(self) -> str:
+        """The kind of device used, e.g. "cpu"."""
+        ...
+
+    def versions(self) -> Mapping[str, str]: ...
+
+    def describe(self) -> tuple[str, str]:
+        """The name of what the user wrote, and a SHA-256 of its source or ""."""
+        ...
+
+    def free(self) -> None:
+        """Give back memory that is kept for later calls."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it changed in this process."""
+        ...
+
+
+class Opening(Protocol):
+    """What every worker gets once; it travels there, and is opened there."""
+
+    @property
+    def task(self) -> object:
+        """What the user wrote: if something cannot travel, it is in here."""
+        ...
+
+    @property
+    def threads(self) -> int: ...
+
+    def open(self, worker: int) -> Runner: ...
+
+
+class Job(Protocol):
+    """A call that leaves no state behind. It travels to a worker, its answer travels back."""
+
+    def run(self, runner: Any) -> object:
+        """Called on the worker, with what that has opened."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What every worker needs once, before its first visit."""
+    """The opening of workers that train and evaluate a task."""
 
     #: The task itself, or `module:Class` / `file.py:Class` for workers to import.
     task: Task | str
@@ -27,6 +73,17 @@ class Setup:
     store: str
     device: str = "auto"
     threads: int = 1
+
+    def open(self, worker: int) -> VisitRunner:
+        return VisitRunner(
+            self.task,
+            self.data,
+            data_digest=self.data_digest,
+            store=self.store,
+            device=self.device,
+            threads=self.threads,
+            worker=worker,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +154,16 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class Answered:
     worker: int
-    call: SurveyCall
-    survey: Survey
+    call: Job
+    answer: object
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     worker: int
-    call: VisitCall | SurveyCall
+    call: VisitCall | Job
     failure: Failure
 
 
@@ -115,7 +172,7 @@ class Lost:
     """A worker is gone; `call` is what it had to do, if anything."""
 
     worker: int
-    call: VisitCall | SurveyCall | None
+    call: VisitCall | Job | None
     #: What became of it, to follow "worker 3 ": "was killed by SIGSEGV".
     cause: str
     #: The system has killed it for want of memory.
@@ -129,7 +186,7 @@ class Posted:
     payload: object
 
 
-Event: TypeAlias = Joined | Done | Surveyed | Failed | Lost | Posted
+Event: TypeAlias = Joined | Done | Answered | Failed | Lost | Posted
 Source: TypeAlias = StateRef | CheckpointRef | None
 
 
@@ -147,24 +204,24 @@ class SaveRequest:
 class Backend(Protocol):
     """Starts workers, carries visits and states; decides nothing.
 
-    Every submitted visit is answered by exactly one Done, Failed or Lost, a survey by a Surveyed,
+    Every submitted visit is answered by exactly one Done, Failed or Lost, a job by an Answered,
     Failed or Lost. A state stays readable until it is released. `save` and `post` may be called
     from any thread, the rest from one.
     """
 
-    def start(self, setup: Setup, workers: int) -> None:
+    def start(self, setup: Opening, workers: int) -> None:
         """Start workers; a Joined event follows for each that is ready."""
         ...
 
     def submit(
         self,
         worker: int,
-        call: VisitCall | SurveyCall,
+        call: VisitCall | Job,
         source: Source,
         *,
         consume: bool = False,
     ) -> None:
-        """Run a visit, or a survey, on a worker that has joined and is idle.
+        """Run a visit, or a job, on a worker that has joined and is idle.
 
         With `consume` the source is given up: the visit may train in its memory, without a copy.
         However the visit ends, the reference must not be used, nor released, any more.

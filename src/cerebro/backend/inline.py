@@ -5,58 +5,51 @@ from __future__ import annotations
 import mmap
 import queue
 from collections import deque
+from typing import cast
 
 from cerebro.backend.base import (
+    Answered,
     Done,
     Event,
     Failed,
     FailureKind,
+    Job,
     Joined,
+    Opening,
     Posted,
+    Runner,
     SaveRequest,
-    Setup,
     Source,
     StateRef,
-    Surveyed,
 )
 from cerebro.backend.failure import describe_failure
-from cerebro.backend.opening import introduce, load_state, save_state
+from cerebro.backend.opening import introduce, save_state
 from cerebro.errors import RunInterrupted
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.runner import VisitRunner
-from cerebro.train.visit import State, SurveyCall, VisitCall, VisitReport
+from cerebro.train.visit import State, VisitCall, VisitReport
 
 
 class InlineBackend:
     """Runs visits when `events` is called. For debugging, and the oracle of the tests."""
 
     def __init__(self, *, log_dir: str | None = None) -> None:
-        self._queue: deque[tuple[int, VisitCall | SurveyCall, State | CheckpointRef | None]] = (
-            deque()
-        )
+        self._queue: deque[tuple[int, VisitCall | Job, State | CheckpointRef | None]] = deque()
         #: Safe to put to from another thread or a signal handler.
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._states: dict[int, memoryview] = {}
         self._next_key = 0
-        self._runner: VisitRunner | None = None
-        self._setup: Setup | None = None
+        self._runner: Runner | None = None
 
-    def start(self, setup: Setup, workers: int) -> None:
-        self._setup = setup
-        self._runner = VisitRunner(
-            setup.task,
-            setup.data,
-            data_digest=setup.data_digest,
-            device=setup.device,
-            threads=setup.threads,
-        )
+    def start(self, setup: Opening, workers: int) -> None:
+        self._runner = setup.open(0)
         for index in range(workers):
             self._events.put(Joined(introduce(index, self._runner)))
 
     def submit(
         self,
         worker: int,
-        call: VisitCall | SurveyCall,
+        call: VisitCall | Job,
         source: Source,
         *,
         consume: bool = False,
@@ -90,16 +83,16 @@ class InlineBackend:
             self._runner = None
 
     def _run(
-        self, worker: int, call: VisitCall | SurveyCall, source: State | CheckpointRef | None
+        self, worker: int, call: VisitCall | Job, source: State | CheckpointRef | None
     ) -> Event:
         assert self._runner is not None, "start() comes first"  # noqa: S101
         try:
-            if isinstance(call, SurveyCall):
-                return Surveyed(worker, call, self._runner.survey(call))
+            if not isinstance(call, VisitCall):
+                return Answered(worker, call, call.run(self._runner))
+            runner = cast(VisitRunner, self._runner)
             if isinstance(source, CheckpointRef):
-                assert self._setup is not None, "start() comes first"  # noqa: S101
-                source = load_state(self._setup.store, source)
-            state, report = self._runner.run(call, source, _allocate)
+                source = runner.load(source)
+            state, report = runner.run(call, source, _allocate)
         except RunInterrupted:
             raise
         except (Exception, SystemExit) as error:

@@ -16,18 +16,19 @@ import cloudpickle
 
 from cerebro.backend.arena import Arena, Slot, create_arena
 from cerebro.backend.base import (
+    Answered,
     Done,
     Event,
     Failed,
     FailureKind,
+    Job,
     Joined,
     Lost,
+    Opening,
     Posted,
     SaveRequest,
-    Setup,
     Source,
     StateRef,
-    Surveyed,
 )
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.killer import Killer
@@ -39,19 +40,19 @@ from cerebro.backend.watch import Pace, Watch
 from cerebro.backend.wire import (
     CannotStart,
     Hello,
+    JobDone,
     NeedSlot,
-    RunSurvey,
+    RunJob,
     RunVisit,
     SlotState,
     Stop,
-    SurveyDone,
     VisitDone,
     VisitFailed,
 )
 from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import explain
-from cerebro.train.visit import SurveyCall, VisitCall
+from cerebro.train.visit import VisitCall
 
 #: Workers that die in a row before they are ready, after which no other is started.
 _START_ATTEMPTS = 3
@@ -88,7 +89,7 @@ class LocalBackend:
         self._has_joined = False
         self._is_running = False
 
-    def start(self, setup: Setup, workers: int) -> None:
+    def start(self, setup: Opening, workers: int) -> None:
         pickled = _pickle_setup(setup)
         self._setup = create_arena()
         with open(self._setup, "wb", closefd=False) as file:
@@ -107,7 +108,7 @@ class LocalBackend:
     def submit(
         self,
         worker: int,
-        call: VisitCall | SurveyCall,
+        call: VisitCall | Job,
         source: Source,
         *,
         consume: bool = False,
@@ -132,10 +133,10 @@ class LocalBackend:
         target.call, target.given = call, given
         target.watch.begin(time.monotonic())
         self._look_at = min(self._look_at, target.watch.due)
-        message: RunVisit | RunSurvey = (
-            RunSurvey(call)
-            if isinstance(call, SurveyCall)
-            else RunVisit(call, state, given[0] if given else None)
+        message: RunVisit | RunJob = (
+            RunVisit(call, state, given[0] if given else None)
+            if isinstance(call, VisitCall)
+            else RunJob(call)
         )
         # A worker that just died answers with Lost instead.
         with contextlib.suppress(OSError):
@@ -276,8 +277,8 @@ class LocalBackend:
         if isinstance(message, VisitDone) and isinstance(call, VisitCall):
             state = None if message.state is None else self._keep(message.state, given)
             self._events.append(Done(index, call, message.report, state))
-        elif isinstance(message, SurveyDone) and isinstance(call, SurveyCall):
-            self._events.append(Surveyed(index, call, message.survey))
+        elif isinstance(message, JobDone) and not isinstance(call, VisitCall):
+            self._events.append(Answered(index, call, message.answer))
         elif isinstance(message, VisitFailed):
             self._free(given)
             self._events.append(Failed(index, call, message.failure))
@@ -350,12 +351,12 @@ class LocalBackend:
         return f"Its output ends with:\n{tail}"
 
 
-def _pickle_setup(setup: Setup) -> bytes:
+def _pickle_setup(setup: Opening) -> bytes:
     try:
         return cast(bytes, cloudpickle.dumps(setup))
     except Exception as error:
         raise UsageError(
             f"the task must be able to travel to a worker process, but {setup.task!r} cannot be "
-            f"pickled: {type(error).__name__}: {error}. Open files, locks and the like in model() "
-            "instead of keeping them in the task."
+            f"pickled: {type(error).__name__}: {error}. Open files, locks and the like where they "
+            "are used instead of keeping them in the task."
         ) from error

@@ -8,12 +8,13 @@ import signal
 from dataclasses import dataclass
 
 from cerebro.backend.arena import Slot
+from cerebro.backend.base import Job
 from cerebro.backend.killer import Killer
 from cerebro.backend.limits import Limits
 from cerebro.backend.process import WorkerProcess, cause_of
 from cerebro.backend.watch import Watch
 from cerebro.backend.wire import Free
-from cerebro.train.visit import SurveyCall, VisitCall
+from cerebro.train.visit import VisitCall
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +27,7 @@ class LocalWorker:
     ready_by: float
     #: Processes that had been killed for want of memory when it began.
     kills: int
-    call: VisitCall | SurveyCall | None = None
+    call: VisitCall | Job | None = None
     #: Slots given to the visit for its result; the last one holds it.
     given: list[Slot] | None = None
     is_ready: bool = False

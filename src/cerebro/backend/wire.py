@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cerebro.backend.arena import Slot
-from cerebro.backend.base import Failure, WorkerInfo
+from cerebro.backend.base import Failure, Job, WorkerInfo
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.train.visit import Survey, SurveyCall, VisitCall, VisitReport
+from cerebro.train.visit import VisitCall, VisitReport
 from cerebro.types import Json
 
 
@@ -31,10 +31,10 @@ class RunVisit:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSurvey:
-    """Driver to worker: look at these trials."""
+class RunJob:
+    """Driver to worker: run this, and say what it gives."""
 
-    call: SurveyCall
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class VisitDone:
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyDone:
-    survey: Survey
+class JobDone:
+    answer: object
 
 
 @dataclass(frozen=True, slots=True)

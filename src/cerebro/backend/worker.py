@@ -10,21 +10,22 @@ import pickle
 import signal
 import sys
 from multiprocessing.connection import Connection
+from typing import cast
 
 from cerebro.backend.arena import Mapping, Slot
-from cerebro.backend.base import Failure, FailureKind, Setup
+from cerebro.backend.base import Failure, FailureKind, Opening, Runner
 from cerebro.backend.failure import describe_failure
-from cerebro.backend.opening import introduce, load_state
+from cerebro.backend.opening import introduce
 from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
     CannotStart,
     Free,
     Hello,
+    JobDone,
     NeedSlot,
-    RunSurvey,
+    RunJob,
     RunVisit,
     SlotState,
-    SurveyDone,
     VisitDone,
     VisitFailed,
 )
@@ -65,32 +66,27 @@ def main(
 
 def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) -> None:
     try:
-        setup: Setup = pickle.loads(os.pread(setup_fd, os.fstat(setup_fd).st_size, 0))  # noqa: S301
-        runner = VisitRunner(
-            setup.task,
-            setup.data,
-            data_digest=setup.data_digest,
-            device=setup.device,
-            threads=setup.threads,
-            worker=index,
-        )
+        pickled = os.pread(setup_fd, os.fstat(setup_fd).st_size, 0)
+        setup: Opening = pickle.loads(pickled)  # noqa: S301
+        runner = setup.open(index)
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))
         return
     connection.send(Hello(introduce(index, runner)))
-    while isinstance(message := connection.recv(), RunVisit | RunSurvey | Free):
+    while isinstance(message := connection.recv(), RunVisit | RunJob | Free):
         if isinstance(message, Free):
             runner.free()
         elif isinstance(message, RunVisit):
-            connection.send(_run(message, runner, setup, connection, mapping))
+            visits = cast(VisitRunner, runner)
+            connection.send(_run(message, visits, connection, mapping))
         else:
-            connection.send(_survey(message, runner))
+            _answer(message, runner, connection)
         sys.stdout.flush()
         sys.stderr.flush()
 
 
 def _run(
-    message: RunVisit, runner: VisitRunner, setup: Setup, connection: Connection, mapping: Mapping
+    message: RunVisit, runner: VisitRunner, connection: Connection, mapping: Mapping
 ) -> VisitDone | VisitFailed:
     given: list[Slot] = []
 
@@ -103,7 +99,7 @@ def _run(
         return mapping.view(slot)[:size]
 
     try:
-        source = _open_source(message, setup, mapping)
+        source = _open_source(message, runner, mapping)
         state, report = runner.run(message.call, source, allocate)
         if state is None:
             return VisitDone(report, None)
@@ -113,27 +109,32 @@ def _run(
     return _failed(failure, runner)
 
 
-def _survey(message: RunSurvey, runner: VisitRunner) -> SurveyDone | VisitFailed:
+def _answer(message: RunJob, runner: Runner, connection: Connection) -> None:
     try:
-        return SurveyDone(runner.survey(message.call))
+        # Nothing is sent of an answer that cannot be pickled.
+        connection.send(JobDone(message.job.run(runner)))
+    except ConnectionError:
+        raise
     except Exception as error:
         failure = describe_failure(error)
-    return _failed(failure, runner)
+    else:
+        return
+    connection.send(_failed(failure, runner))
 
 
-def _failed(failure: Failure, runner: VisitRunner) -> VisitFailed:
+def _failed(failure: Failure, runner: Runner) -> VisitFailed:
     """The answer; by now the error has gone, and with it what its frames held."""
     if failure.kind is FailureKind.MEMORY:
         runner.free()
     return VisitFailed(failure)
 
 
-def _open_source(message: RunVisit, setup: Setup, mapping: Mapping) -> State | None:
+def _open_source(message: RunVisit, runner: VisitRunner, mapping: Mapping) -> State | None:
     source = message.source
     if source is None:
         return None
     if isinstance(source, CheckpointRef):
-        return load_state(setup.store, source)
+        return runner.load(source)
     return State(mapping.view(source.slot)[: source.bytes], source.meta)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from cerebro import mop
 from cerebro.backend.base import (
+    Answered,
     Backend,
     Done,
     Failed,
@@ -18,7 +19,6 @@ from cerebro.backend.base import (
     Lost,
     Posted,
     Setup,
-    Surveyed,
     WorkerInfo,
 )
 from cerebro.errors import CheckpointCorruptError, ShardCorruptError, UsageError
@@ -45,7 +45,7 @@ from cerebro.storage.bell import Bell
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
-from cerebro.train.visit import SurveyCall, VisitCall
+from cerebro.train.visit import VisitCall
 from cerebro.types import TrialStatus
 
 #: How long visits in flight may go on after a first Ctrl-C.
@@ -117,7 +117,7 @@ class Driver:
         self._timers: list[threading.Timer] = []
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
-            Surveyed: self._prelude.surveyed,
+            Answered: self._prelude.answered,
             Done: self._done,
             Failed: self._failed,
             Lost: self._lost,
@@ -281,7 +281,7 @@ class Driver:
         failure, call = event.failure, event.call
         if failure.kind is FailureKind.FATAL:
             raise ShardCorruptError(failure.message)
-        if isinstance(call, SurveyCall):
+        if not isinstance(call, VisitCall):
             is_final = failure.kind is FailureKind.USAGE
             self._prelude.failed(call, failure.message, is_final=is_final)
             return
@@ -320,7 +320,7 @@ class Driver:
                 self._roster[event.call.unit].lose(message)
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
         self._prelude.lost(event.worker)
-        if isinstance(event.call, SurveyCall):
+        if event.call is not None and not isinstance(event.call, VisitCall):
             self._prelude.failed(event.call, message)
         cause = mop.Cause.MEMORY if event.is_memory else mop.Cause.LOST
         self._act(self._planner.handle(mop.WorkerLost(event.worker, cause)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
-from cerebro.backend.base import Source, Surveyed, WorkerInfo
+from cerebro.backend.base import Answered, Job, Source, WorkerInfo
 from cerebro.run.recovery import OpenRun
 from cerebro.run.surveyor import Surveyor
-from cerebro.train.visit import SurveyCall
+from cerebro.train.visit import Survey, SurveyCall
 
 
 class Prelude:
@@ -42,14 +43,15 @@ class Prelude:
         """A worker is gone."""
         self.workers.pop(worker, None)
 
-    def surveyed(self, event: Surveyed) -> None:
+    def answered(self, event: Answered) -> None:
         """A worker has looked at the trials."""
-        self._run.append(self._surveyor.place(event.call, event.survey))
+        call, survey = cast(SurveyCall, event.call), cast(Survey, event.answer)
+        self._run.append(self._surveyor.place(call, survey))
         self._begin()
 
-    def failed(self, call: SurveyCall, message: str, *, is_final: bool = False) -> None:
+    def failed(self, call: Job, message: str, *, is_final: bool = False) -> None:
         """It could not, or is gone; ask again, or go on without stacks."""
-        record = self._surveyor.fail(call, message, is_final=is_final)
+        record = self._surveyor.fail(cast(SurveyCall, call), message, is_final=is_final)
         if record is not None:
             self._run.append(record)
             self._begin()

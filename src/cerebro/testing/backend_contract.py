@@ -11,18 +11,32 @@ import os
 import threading
 import unittest
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cerebro.backend.base import Done, Failed, Posted, Surveyed
+from cerebro.backend.base import Answered, Done, Failed, Posted
+from cerebro.data import open_dataset
 from cerebro.errors import DataError, UsageError
 from cerebro.storage.stacked import take_member
 from cerebro.testing.backend_session import fault_at, make_call
 from cerebro.testing.failure_contract import FailureContract
-from cerebro.train.visit import Stacking, SurveyCall
+from cerebro.train.runner import VisitRunner
+from cerebro.train.visit import Stacking, Survey, SurveyCall
 from cerebro.types import Params, Split
 
 raises = unittest.TestCase().assertRaises
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A job that looks at what its worker has opened."""
+
+    what: str
+
+    def run(self, runner: VisitRunner) -> dict[str, str]:
+        if self.what != "data":
+            raise LookupError(f"{self.what} is not here")
+        return {self.what: runner.dataset.digest}
 
 
 class BackendContract(FailureContract):
@@ -93,11 +107,31 @@ class BackendContract(FailureContract):
             params = ({"lr": 0.1}, {"lr": 0.2}, odd)
             call = SurveyCall(trials=(0, 1, 4), params=params, batch_sizes=(8, 8, 8), seed=0)
             session.backend.submit(0, call, None)
-            answer = session.next(Surveyed)
-            assert isinstance(answer, Surveyed)
+            answer = session.next(Answered)
+            assert isinstance(answer, Answered)
             assert (answer.worker, answer.call) == (0, call)
-            found = {group.trials: group.obstacle for group in answer.survey.groups}
+            assert isinstance(answer.answer, Survey)
+            found = {group.trials: group.obstacle for group in answer.answer.groups}
             assert found == {(0, 1): None, (4,): "it is round"}
+            assert isinstance(session.run(0, make_call()), Done)
+
+    def test_a_job_is_answered_with_what_it_gives(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            job = Looking("data")
+            session.backend.submit(0, job, None)
+            answer = session.next(Answered)
+            assert isinstance(answer, Answered)
+            assert (answer.worker, answer.call) == (0, job)
+            assert answer.answer == {"data": open_dataset(session.directory / "data").digest}
+            assert isinstance(session.run(0, make_call()), Done)
+
+    def test_a_job_that_raises_is_described(self, tmp_path: Path) -> None:
+        with self.session(tmp_path) as session:
+            session.backend.submit(0, Looking("the moon"), None)
+            answer = session.next(Failed)
+            assert isinstance(answer, Failed)
+            assert (answer.call, answer.failure.error) == (Looking("the moon"), "LookupError")
+            assert "the moon is not here" in answer.failure.message
             assert isinstance(session.run(0, make_call()), Done)
 
     def test_a_survey_that_fails_is_described(self, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from typing import cast
 
 from cerebro.data import open_dataset, permutation
 from cerebro.errors import DataError, MissingDependencyError, UsageError
+from cerebro.storage import open_store
+from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
 from cerebro.train.visit import (
@@ -56,10 +59,13 @@ class VisitRunner:
         data: str,
         *,
         data_digest: str | None = None,
+        store: str = "",
         device: str = "auto",
         threads: int = 1,
         worker: int = 0,
     ) -> None:
+        #: Root of the run's store.
+        self.store = store
         self.dataset = open_dataset(data)
         if data_digest not in (None, self.dataset.digest):
             raise DataError(
@@ -70,6 +76,22 @@ class VisitRunner:
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
         permutation(1, seed=0, trial=0, epoch=0, shard=0)
+
+    @property
+    def device(self) -> str:
+        return self.framework.device
+
+    def versions(self) -> Mapping[str, str]:
+        return self.framework.versions()
+
+    def describe(self) -> tuple[str, str]:
+        """The task's name and a SHA-256 of what it computes with."""
+        return describe_task(self.task)
+
+    def load(self, ref: CheckpointRef) -> State:
+        """The state that a checkpoint holds."""
+        found = load_checkpoint(open_store(self.store), ref, into=bytearray)
+        return State(memoryview(found.data), found.meta)
 
     def run(
         self, call: VisitCall, state: State | None, allocate: Allocate

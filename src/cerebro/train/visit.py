@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from cerebro.data import Shard
 from cerebro.types import Json, Params, Split
@@ -115,6 +115,10 @@ class SurveyCall:
     same_order: bool = False
     #: Measure how long a step takes for different numbers of members.
     measure: bool = False
+
+    def run(self, runner: Any) -> Survey:
+        found: Survey = runner.survey(self)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from cerebro import results
 from cerebro.backend import InlineBackend
-from cerebro.backend.base import Failed, Lost, Surveyed
+from cerebro.backend.base import Answered, Failed, Lost
 from cerebro.backend.failure import describe_failure
 from cerebro.errors import ShardCorruptError, UsageError
 from cerebro.results import Result
@@ -335,7 +335,7 @@ class FailingSurvey(InlineBackend):
     def events(self):
         found = []
         for event in super().events():
-            if isinstance(event, Surveyed) and self._left:
+            if isinstance(event, Answered) and self._left:
                 self._left -= 1
                 event = self._answer(event)
             found.append(event)
