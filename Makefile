@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := $(wildcard src tests benchmarks examples docs/generate.py)
+SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
 BENCHMARKS := mop overhead shards hop planner startup stacks search
 
 .DEFAULT_GOAL := install

@@ -16,8 +16,10 @@ from types import ModuleType
 PUBLIC_MODULES = (
     "cerebro",
     "cerebro.results",
+    "cerebro.scores",
     "cerebro.data",
     "cerebro.tune",
+    "cerebro.zoo",
     "cerebro.storage",
     "cerebro.backend",
     "cerebro.errors",

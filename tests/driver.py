@@ -8,14 +8,19 @@ from typing import Any
 
 from cerebro import Experiment
 from cerebro.errors import CerebroError
+from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
 from cerebro.testing.toy import ToyTask
 from tests.experiments import STACK
 
 
-def make_task(name: str, options: dict[str, Any]) -> Task:
+def make_task(name: str, options: dict[str, Any]) -> Task | MiniBatchSpec:
     if name == "toy":
         return ToyTask(**options)
+    if name == "spec":
+        from tests.specs import Listing
+
+        return Listing(**options)
     from tests.tasks import Net
 
     return Net(**options)

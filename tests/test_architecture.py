@@ -17,39 +17,46 @@ SOURCE = ROOT / "src" / "cerebro"
 # A module imports its own package and lower rows, never a sibling on its row. Lowest row first.
 LAYERS = (
     {"errors", "types", "version"},
-    {"task"},
+    {"task", "spec", "etl_spec"},
     {"mop", "storage"},
-    {"search", "data", "track"},
+    {"search", "data", "track", "zoo"},
     {"train"},
     {"backend"},
     {"run", "testing"},
-    {"tune", "config", "results", "steering"},
+    {"tune", "config", "etl", "results", "scores", "steering"},
+    {"scoring"},
     {"experiment"},
+    {"launch"},
     {"cli"},
     {"__init__", "__main__"},
 )
 
 # Third-party package -> the modules or packages that may import it.
 THIRD_PARTY = {
+    "PIL": {"data.archive.images"},
     "cloudpickle": {"backend"},
+    "fsspec": {"storage.remote"},
+    "jupyterlab": {"launch.jupyter"},
     "numpy": {"backend", "data", "run", "search", "storage", "testing", "track", "train"},
     "optuna": {"search.optuna"},
-    "psutil": {"backend", "cli", "steering", "train.stack.survey"},
+    "psutil": {"backend", "cli", "launch", "steering", "train.stack.survey"},
     "pyarrow": {"data"},
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "rich": {"cli", "track.console"},
-    "torch": {"train.torch", "train.torch_batches", "train.torch_state", "train.stack"},
+    "tensorboard": {"launch.tensorboard"},
+    "torch": {"train.spec", "train.stack", "train.torch", "zoo"},
     "typer": {"cli"},
     "yaml": {"config.yaml"},
 }
 
 # Import name -> name in pyproject.toml, where they differ.
-DISTRIBUTIONS = {"pydantic_core": "pydantic", "yaml": "pyyaml"}
+DISTRIBUTIONS = {"PIL": "pillow", "pydantic_core": "pydantic", "yaml": "pyyaml"}
 
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
 LAZY_MODULES = {
     *("__init__", "cli", "config.resolve", "data.tables", "search.sampler"),
+    "data.archive.images",
     *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }
 
@@ -211,7 +218,8 @@ def test_third_party_packages_are_imported_only_where_the_table_says():
 def test_declared_dependencies_are_those_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needs = project["dependencies"] + extras["torch"] + extras["optuna"]
+    optional = [extras[name] for name in ("torch", "optuna", "images", "notebook")]
+    needs = sum(optional, project["dependencies"])
     declared = {need.split(">")[0].lower() for need in needs}
     imported = {found.target.split(".")[0] for found in IMPORTS} & THIRD_PARTY.keys()
     assert {DISTRIBUTIONS.get(name, name).lower() for name in imported} == declared

@@ -9,7 +9,9 @@ import pytest
 
 PUBLIC = {
     "cerebro": [
+        "ETLSpec",
         "Experiment",
+        "MiniBatchSpec",
         "Result",
         "Steering",
         "Task",
@@ -17,6 +19,7 @@ PUBLIC = {
         "data",
         "errors",
         "tune",
+        "zoo",
     ],
     "cerebro.backend": ["Backend", "InlineBackend", "LocalBackend"],
     "cerebro.data": [
@@ -55,6 +58,7 @@ PUBLIC = {
         "randint",
         "uniform",
     ],
+    "cerebro.zoo": ["MODELS", "build", "resnet_small"],
 }
 
 NAMES = [(module, name) for module, names in PUBLIC.items() for name in names]

@@ -57,7 +57,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     with zipfile.ZipFile(wheel) as archive:
-        assert written <= set(archive.namelist())
+        assert {*written, "cerebro/launch/experiment.ipynb"} <= set(archive.namelist())
 
 
 def test_the_package_comes_from_the_wheel(python, tmp_path):

@@ -10,16 +10,30 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from cerebro.etl_spec import ETLSpec
+from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
 from cerebro.version import __version__
 
 if TYPE_CHECKING:
-    from cerebro import data, errors, tune
+    from cerebro import data, errors, tune, zoo
     from cerebro.experiment import Experiment
     from cerebro.results import Result
     from cerebro.steering import Steering
 
-__all__ = ["Experiment", "Result", "Steering", "Task", "__version__", "data", "errors", "tune"]
+__all__ = [
+    "ETLSpec",
+    "Experiment",
+    "MiniBatchSpec",
+    "Result",
+    "Steering",
+    "Task",
+    "__version__",
+    "data",
+    "errors",
+    "tune",
+    "zoo",
+]
 
 #: Loaded at first use, so that `import cerebro` stays light: name -> module and, if any, class.
 _LAZY = {
@@ -29,6 +43,7 @@ _LAZY = {
     "data": ("cerebro.data", None),
     "errors": ("cerebro.errors", None),
     "tune": ("cerebro.tune", None),
+    "zoo": ("cerebro.zoo", None),
 }
 
 

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-import operator
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from typing import SupportsIndex, TypeVar, cast
+from html import escape
+from typing import cast
 
+from cerebro.backend.base import Backend
+from cerebro.config import arguments
 from cerebro.config.machine import default_workers
+from cerebro.config.requirements import install_requirements
 from cerebro.config.resolve import backend_reference, check_run_name, load_reference
 from cerebro.data import open_dataset
+from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, Policy
 from cerebro.errors import UsageError
+from cerebro.etl import RawData, prepare
+from cerebro.etl_spec import ETLSpec
 from cerebro.results import Result
+from cerebro.run.etl import EtlSettings
+from cerebro.run.etl_report import EtlReport
 from cerebro.run.fit import Settings, fit
+from cerebro.run.outlook import Place, Plan, warn_of_budget
+from cerebro.run.recovery import set_aside
 from cerebro.run.request import Request, resolve
 from cerebro.run.spec import Checkpointing
 from cerebro.run.stacks import check_setting
-from cerebro.search.decision import Outcome
+from cerebro.scores import PredictResult, TestResult
+from cerebro.scoring import Ground, ModelTag, Wish, run_predict, run_test
 from cerebro.search.space import Space, parse_space
-from cerebro.search.wording import show
+from cerebro.spec import MiniBatchSpec
 from cerebro.storage import layout, open_store
 from cerebro.task import Task
-from cerebro.track.console import console_tracker
-from cerebro.track.files import FileTracker
-from cerebro.track.tensorboard import TensorBoardTracker
-from cerebro.track.tracker import Tracker
-from cerebro.types import Mode, Params
+from cerebro.track.notebook_link import tensorboard_link
+from cerebro.track.shown import bar_for, trackers_for
+from cerebro.train.spec_task import batch_size_missing
+from cerebro.types import Params, Split
+
+_PATH = (str, os.PathLike)
 
 
 class Experiment:
     """A dataset, a store and workers: the ground on which runs take place.
 
     Args:
-        params: Locators of raw data; not there yet: prepare data with `cerebro.data` first.
+        params: Locators of raw data, for `run_etl`: `{train,val,test,predict}_main` and `_dir`,
+            `misc`, `etl_dir`, `models_dir`, `output_dir`; see docs/dataset_locators.md.
         name: The run's name: its directory in the store. The same name resumes the same run.
-        data: Directory of a prepared dataset.
-        store: Directory that holds runs.
+        data: Directory of a prepared dataset, where there are no params.
+        store: Directory that holds runs; default `output_dir` of the params, else "runs".
+        requirements: A file of packages to install, once, for this process and the workers.
         backend: "local" (processes on this machine) or "inline" (this process, for debugging).
         workers: How many; default one for each GPU, else for each `threads_per_worker` cores.
         threads_per_worker: Fixed for the run, because it decides the last bits of sums.
@@ -71,44 +84,106 @@ class Experiment:
         self,
         params: Mapping[str, object] | None = None,
         *,
-        name: str,
-        data: str | os.PathLike[str],
-        store: str | os.PathLike[str] = "runs",
+        name: str = "experiment",
+        data: str | os.PathLike[str] | None = None,
+        store: str | os.PathLike[str] | None = None,
         backend: str = "local",
         workers: int | None = None,
         threads_per_worker: int = 1,
         seed: int = 0,
+        requirements: str | os.PathLike[str] | None = None,
     ) -> None:
-        if params is not None:
+        if (params is None) == (data is None):
             raise UsageError(
-                "`params` (locators of raw data) are not supported yet: prepare the data with "
-                "cerebro.data.from_arrays, from_csv, from_parquet or from_torch and pass data=."
+                "an experiment needs either params, the locators of raw data, or data, the "
+                f"directory of a prepared dataset, but got {'neither' if data is None else 'both'}."
             )
-        _check_type("name", name, str)
-        _check_type("data", data, str, os.PathLike)
-        _check_type("store", store, str, os.PathLike)
-        _check_type("backend", backend, str)
-        if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
-            raise UsageError(f"`seed` must be an integer, but got {show(seed)}.")
-        if not 0 <= operator.index(seed) < 2**63:
-            raise UsageError(f"`0 <= seed < 2**63` must hold, but got seed={seed}.")
+        arguments.check_type("name", name, str)
+        for argument, value in (("data", data), ("store", store), ("requirements", requirements)):
+            if value is not None:
+                arguments.check_type(argument, value, str, os.PathLike)
+        arguments.check_type("backend", backend, str)
         self.name = check_run_name(name)
-        self.data = open_store(data).local_path()
-        self.store = open_store(store).child(name)
+        if store is None:
+            store = cast("str | None", (params or {}).get("output_dir")) or "runs"
+        place = open_store(store)
+        self._runs, self.store = place, place.child(name)
+        own = place.child(f"{name}.data").local_path()
+        self._raw = None if params is None else RawData(params, own)
+        self.data = open_store(self._raw.path if data is None else data).local_path()  # type: ignore[union-attr]
+        if requirements is not None:
+            install_requirements(requirements)
         self.backend = load_reference(backend_reference(backend))
         self.backend_name = backend
-        self.threads_per_worker = _count("threads_per_worker", threads_per_worker)
-        self.workers = _optional_count("workers", workers)
-        self.seed = operator.index(seed)
+        self.threads_per_worker = arguments.count("threads_per_worker", threads_per_worker)
+        self.workers = arguments.optional_count("workers", workers)
+        self.seed = arguments.seed_of(seed)
+
+    def run_etl(
+        self,
+        spec: ETLSpec | None = None,
+        fraction: float = 1.0,
+        seed: int = 1,
+        *,
+        shards: int = 8,
+        on_bad_row: str = "fail",
+        max_bad: float = DEFAULT_MAX_BAD,
+        columns: Mapping[str, str] | None = None,
+        progress: bool | None = None,
+        fresh: bool = False,
+    ) -> EtlReport:
+        """Prepare what the locators name: shuffle, cut into shards, process on all workers.
+
+        Every row comes out once, in shards that are the same for any number of workers. Killed and
+        called again, it goes on with the shards that are missing; what was prepared from the same
+        tables by the same code is left as it is.
+
+        Args:
+            spec: How a row becomes an input and a label; None: columns are kept as they are.
+            fraction: Of the rows of train and val, chosen at random.
+            seed: Decides which, and the order of rows.
+            shards: Number of training shards; the other splits get shards of about that size.
+            on_bad_row: "fail", "skip", or "quarantine": a file beside the data lists them.
+            max_bad: How many rows may be bad: a fraction, or a number of rows.
+            columns: Types of columns that are not to be guessed, such as `{"zip": "text"}`.
+            progress: Show progress; default on a terminal and in a notebook.
+            fresh: Prepare everything again.
+        """
+        return prepare(
+            self._raw,
+            spec,
+            EtlSettings(
+                shards=arguments.count("shards", shards),
+                fraction=fraction,
+                seed=arguments.seed_of(seed),
+                policy=Policy.parse(on_bad_row),
+                max_bad=max_bad,
+            ),
+            columns=columns,
+            backend=self._make_backend(),
+            workers=self.count_workers("cpu"),
+            shown=bar_for(progress),
+            is_fresh=arguments.flag("fresh", fresh),
+        )
+
+    def reset(self) -> None:
+        """Forget what was prepared and trained: the next calls begin anew.
+
+        The run is moved aside, not removed. Data prepared by `run_etl` is removed, unless it is in
+        an `etl_dir` of your own; so are copies of misc files and models.
+        """
+        set_aside(self.store)
+        if self._raw is not None:
+            self._raw.forget()
 
     def run_fit(
         self,
-        task: Task | str,
+        task: Task | MiniBatchSpec | str,
         space: Mapping[str, object] | Space,
-        *,
         num_epochs: int | None = None,
-        metric: str | Sequence[str],
-        mode: str | Sequence[str],
+        *,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
         search: object = "grid",
         num_trials: int | None = None,
         batch_size: int | None = None,
@@ -133,12 +208,13 @@ class Experiment:
         """Train configurations and rank them. A run of this name goes on where it stopped.
 
         Args:
-            task: The task, or `module:Class` for workers to import.
+            task: The task or MiniBatchSpec, or `module:Class` for workers to import.
             space: Param name -> domain of `cerebro.tune`; a list means choice, a value itself.
             num_epochs: How often a trial sees every row.
             metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts. Two for a search
-                with two objectives; the first one ranks.
-            mode: "max" or "min", for each metric.
+                with two objectives; the first one ranks. Default the loss: that of validation, if
+                there is such data, else of training.
+            mode: "max" or "min", for each metric; only the default metric needs none.
             search: "grid", "random", "sobol", "tpe" or "nsga2"; with options
                 `{"name": "tpe", ...}`; or an object of `optuna.samplers`.
             num_trials: How many trials; a grid tries all.
@@ -161,125 +237,160 @@ class Experiment:
                 for so many at most in any case; "probe" measures first what pays.
             same_order: All trials see the rows of a shard in the same order: cheaper stacks.
             keep_top: At the end keep the checkpoints of so many best configurations; default all.
-            progress: Show progress on standard error; default where that is a terminal.
+            progress: Show progress, in a notebook below the cell, else on standard error; default
+                there and where that is a terminal.
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
         """
-        if not isinstance(task, Task | str):
-            hint = f" Make one: {task.__name__}()." if isinstance(task, type) else ""
-            raise UsageError(
-                "the task must be an object of a subclass of cerebro.Task, or named as "
-                f"`module:Class`, but got {show(task)}.{hint}"
-            )
-        _check_type("device", device, str)
-        for name, value in (("metric", metric), ("mode", mode)):
-            for each in value if isinstance(value, list | tuple) else [value]:
-                _check_type(name, each, str)
+        if isinstance(task, MiniBatchSpec):
+            if "batch_size" not in space:
+                raise batch_size_missing(task)
+            # Its step is its own: nothing is gained by looking.
+            stack = False if stack == "auto" else stack
+        task = self._as_task(task)
+        arguments.check_type("device", device, str)
+        dataset = open_dataset(self._prepared(Split.TRAIN))
+        metric, mode = arguments.ranked_by(
+            metric, mode, has_validation=bool(dataset.shards(Split.VAL))
+        )
+        earlier = Result.open(learn_from) if isinstance(learn_from, _PATH) else learn_from
+        metrics = [metric] if isinstance(metric, str) else list(metric)
         request = Request(
             name=self.name,
             space=parse_space(space),
             search=search,
-            num_trials=_optional_count("num_trials", num_trials),
-            epochs=_optional_count("num_epochs", num_epochs),
-            batch_size=_optional_count("batch_size", batch_size),
+            num_trials=arguments.optional_count("num_trials", num_trials),
+            epochs=arguments.optional_count("num_epochs", num_epochs),
+            batch_size=arguments.optional_count("batch_size", batch_size),
             metric=metric,
             mode=mode,
             seed=self.seed,
             threads_per_worker=self.threads_per_worker,
-            checkpoint=_one_of("checkpoint", checkpoint, Checkpointing),
+            checkpoint=arguments.one_of("checkpoint", checkpoint, Checkpointing),
             stack=check_setting(stack),
-            same_order=_flag("same_order", same_order),
+            same_order=arguments.flag("same_order", same_order),
             stopper=stopper,
             goal=goal,
             budget=budget,
-            concurrent=_optional_count("concurrent", concurrent),
-            seeds=_count("seeds", seeds),
-            folds=_optional_count("folds", folds) or 0,
+            concurrent=arguments.optional_count("concurrent", concurrent),
+            seeds=arguments.count("seeds", seeds),
+            folds=arguments.optional_count("folds", folds) or 0,
             constraints=constraints or {},
             warm_start=cast("Sequence[Params]", warm_start),
-            known=_known(learn_from, metric),
+            known=[] if earlier is None else earlier.outcomes(metrics),
         )
         workers = self.count_workers(device)
-        spec, sampler, chosen = resolve(request, open_dataset(self.data), workers=workers)
+        spec, sampler, chosen = resolve(request, dataset, workers=workers)
+        place = Place(self._runs, self.name, task)
+        warn_of_budget(Plan(request, dataset, place, spec, sampler, workers), is_fresh=fresh)
         settings = Settings(
             task=task,
             workers=workers,
             device=device,
-            keep_top=_optional_count("keep_top", keep_top),
+            keep_top=arguments.optional_count("keep_top", keep_top),
             fresh=fresh,
             force=force,
             threaded=self.backend_name != "inline",
         )
         root = self.store.local_path()
-        backend = self.backend(log_dir=os.path.join(root, layout.LOGS))  # type: ignore[operator]
         fit(
             spec,
             settings,
             store=self.store,
-            backend=backend,
+            backend=self._make_backend(),
             sampler=sampler,
             stopper=chosen,
-            trackers=_trackers(root, progress),
+            trackers=trackers_for(root, progress),
         )
         return Result.open(root, task=task if isinstance(task, Task) else None)
+
+    def run_test(
+        self,
+        task: Task | MiniBatchSpec | str,
+        model_tag: ModelTag | Sequence[ModelTag] = "best",
+        batch_size: int | None = None,
+        *,
+        split: str = "test",
+        which: str = "best",
+        params: Mapping[str, object] | None = None,
+        device: str = "auto",
+        output: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+        fresh: bool = False,
+    ) -> TestResult:
+        """Metrics of trained models over the test split: exact means over all its rows.
+
+        Several models are tested in one pass over the data. Asked again, what is known is given
+        back at once; killed and asked again, shards that were through are not done again.
+
+        Args:
+            task: The task or MiniBatchSpec, or `module:Class` for workers to import.
+            model_tag: A trial ("t0003", 3), "best", a `Result` for its best, a file (.safetensors,
+                a state_dict as .pt or .pth, an archive of torch.export as .pt2), or a list of them.
+            batch_size: Default `Task.eval_batch_size`, or 256.
+            split: Another split to test on.
+            which: The state of a trial at its "best" epoch, or its "final" one.
+            params: Of models in files that do not carry theirs.
+            device: "auto", "cpu", "cuda", or another torch device (untested).
+            output: Directory for result.json; default one in the run's.
+            progress: Show progress on standard error; default where that is a terminal.
+            fresh: Compute all of it again.
+        """
+        options = split, which, params, output, progress, fresh
+        wish = Wish(self._as_task(task), model_tag, batch_size, *options)
+        return run_test(self._ground(device, split), wish)
+
+    def run_predict(
+        self,
+        task: Task | MiniBatchSpec | str,
+        model_tag: ModelTag | Sequence[ModelTag] = "best",
+        batch_size: int | None = None,
+        *,
+        split: str = "predict",
+        which: str = "best",
+        params: Mapping[str, object] | None = None,
+        device: str = "auto",
+        output: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+        fresh: bool = False,
+    ) -> PredictResult:
+        """What trained models say about each row of the predict split, as CSV and Parquet.
+
+        Every row comes once, in the order of the input, with its id: the value of a column "id",
+        where the data have one, else its number. The arguments are those of `run_test`.
+        """
+        options = split, which, params, output, progress, fresh
+        wish = Wish(self._as_task(task), model_tag, batch_size, *options)
+        return run_predict(self._ground(device, split), wish)
+
+    def _ground(self, device: str, split: str) -> Ground:
+        arguments.check_type("device", device, str)
+        return Ground(
+            data=self._prepared(split),
+            store=self.store,
+            backend=self._make_backend(),
+            workers=self.count_workers(device),
+            threads=self.threads_per_worker,
+            device=device,
+            models_dir=None if self._raw is None else self._raw.locators.models_dir,
+        )
+
+    def _as_task(self, task: Task | MiniBatchSpec | str) -> Task | str:
+        if isinstance(task, MiniBatchSpec) and self._raw is not None:
+            task.read_misc(self._raw.misc_path())
+        return arguments.task_of(task)
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(self.name)}</div>{tensorboard_link(self.store)}"
+
+    def _prepared(self, split: str) -> str:
+        """The directory of the dataset, with this split if locators say what there is."""
+        return self.data if self._raw is None else self._raw.dataset(split)
+
+    def _make_backend(self) -> Backend:
+        logs = os.path.join(self.store.local_path(), layout.LOGS)
+        return cast(Backend, self.backend(log_dir=logs))  # type: ignore[operator]
 
     def count_workers(self, device: str) -> int:
         """Workers of a run on this device."""
         return self.workers or default_workers(device, self.threads_per_worker)
-
-
-def _known(
-    source: str | os.PathLike[str] | Result | None, metric: str | Sequence[str]
-) -> list[tuple[Params, Outcome]]:
-    """What the trials of an earlier run came to."""
-    if source is None:
-        return []
-    found = source if isinstance(source, Result) else Result.open(source)
-    return found.outcomes([metric] if isinstance(metric, str) else list(metric))
-
-
-def _trackers(root: str, progress: bool | None) -> list[Tracker]:
-    found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root)]
-    if progress or (progress is None and sys.stderr.isatty()):
-        found.append(console_tracker())
-    return found
-
-
-def _count(name: str, value: object) -> int:
-    """A plain number of at least 1; NumPy's integers are taken as well."""
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        count = operator.index(value)
-        if count >= 1:
-            return count
-    raise UsageError(f"`{name} >= 1` must hold, but got {name}={show(value)}.")
-
-
-def _flag(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise UsageError(f"`{name}` must be True or False, but got {show(value)}.")
-
-
-def _optional_count(name: str, value: object) -> int | None:
-    return None if value is None else _count(name, value)
-
-
-_KINDS: Mapping[type, str] = {str: "a string", os.PathLike: "a path"}
-
-
-def _check_type(name: str, value: object, *kinds: type) -> None:
-    # A boolean is an int to Python, not to a person.
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        wanted = " or ".join(_KINDS[kind] for kind in kinds)
-        raise UsageError(f"`{name}` must be {wanted}, but got {show(value)}.")
-
-
-_Choice = TypeVar("_Choice", Mode, Checkpointing)
-
-
-def _one_of(name: str, value: str, kind: type[_Choice]) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise UsageError(f"{name} must be one of {known}, but got {value!r}.") from None

@@ -15,15 +15,20 @@ from cerebro.run.ranking import Ending, criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import RunDocument
 from cerebro.search.decision import Outcome
+from cerebro.spec import MiniBatchSpec
 from cerebro.storage import LocalStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.stacked import taken_out
 from cerebro.task import Task
+from cerebro.track.notebook_html import framed, leaderboard_html, result_html
 from cerebro.track.ranking import Config, Ranking, leaderboard
 from cerebro.track.standings import format_leaderboard
+from cerebro.train.model_export import Export, export_member
 from cerebro.train.runner import import_task, make_framework
-from cerebro.train.visit import State
+from cerebro.train.score import Member, TrialWeights
+from cerebro.train.score_runner import load_member
+from cerebro.train.spec_task import as_task
 from cerebro.types import Metrics, Mode, Params, TrialStatus, trial_id
 
 
@@ -88,6 +93,9 @@ class Leaderboard(list[dict[str, Any]]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return framed(leaderboard_html(self.ranking))
+
 
 class Result:
     """What a run has found so far, read from its directory.
@@ -112,7 +120,7 @@ class Result:
         self._criteria = criteria_of(document.spec)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], task: Task | None = None) -> Result:
+    def open(cls, path: str | os.PathLike[str], task: Task | MiniBatchSpec | None = None) -> Result:
         """Read a run's directory; a run that is still going on may be read too."""
         store = LocalStore(path)
         if not store.exists("run.json"):
@@ -120,7 +128,7 @@ class Result:
                 f"a run directory must have a run.json, but {os.fspath(path)} has none."
             )
         document, history = load_history(store)
-        return cls(store, document, history, task)
+        return cls(store, document, history, None if task is None else as_task(task))
 
     @property
     def path(self) -> str:
@@ -219,16 +227,49 @@ class Result:
             found.append((trial.params, Outcome(values if has_all else None, trial.status)))
         return found
 
-    def load(self, trial: str | int, *, which: str = "best", task: Task | None = None) -> Any:
+    def load(
+        self,
+        trial: str | int,
+        *,
+        which: str = "best",
+        task: Task | MiniBatchSpec | None = None,
+    ) -> Any:
         """The trained model of a trial, from its "best" epoch or its "final" state.
 
-        `task` is needed where the class lived in a notebook or a script.
+        That of a MiniBatchSpec is a dict of modules by name. `task` is needed where the class lived
+        in a notebook or a script.
         """
+        member = self.member(trial, which)
+        return load_member(make_framework(self._task_for(task), device="cpu", threads=0), member)
+
+    def export(
+        self,
+        trial: str | int,
+        *,
+        to: str = "safetensors",
+        path: str | os.PathLike[str] | None = None,
+        which: str = "best",
+        columns: Sequence[str] | None = None,
+        task: Task | MiniBatchSpec | None = None,
+    ) -> str:
+        """Write a trial's model as a file for other programs; returns its path.
+
+        "safetensors" holds `model.state_dict()`, "torch-export" (.pt2) and "onnx" the model's
+        forward, for any number of rows of column "x", or of those that `columns` names, in order.
+        """
+        member, about = self.member(trial, which), self.document
+        told = {"task": about.task, "task_digest": about.task_digest}
+        form = Export(to=to, path=path, columns=columns, data=str(about.spec["data"]), about=told)
+        return export_member(self._task_for(task), member, form)
+
+    def member(self, trial: str | int, which: str = "best") -> Member:
+        """A trial as one of the models of a test or a prediction."""
         found = self._find(trial)
         ref = self._checkpoint(found, which)
-        saved = taken_out(load_checkpoint(self._store, ref, into=bytearray), found.number)
-        framework = make_framework(self._task_for(task), device="cpu", threads=0)
-        return framework.load(found.params, State(memoryview(saved.data), saved.meta))
+        trials = len(self._history.stacks[ref.unit].trials) if ref.is_stack else 1
+        weights = TrialWeights(store=self.path, ref=ref, trial=found.number)
+        name = trial_id(found.number)
+        return Member(name=name, params=found.params, weights=weights, bytes=ref.bytes // trials)
 
     def digest(self) -> str:
         """SHA-256 of all that was learnt: equal for two runs that did exactly the same."""
@@ -271,6 +312,10 @@ class Result:
 
     def __iter__(self) -> Iterator[TrialResult]:
         return iter(self.trials)
+
+    def _repr_html_(self) -> str:
+        state = "finished" if self.is_finished else "not finished"
+        return result_html(self._ranking, self.path, state)
 
     def _result(self, trial: TrialHistory) -> TrialResult:
         best = trial.best_epoch(self.metric, self.mode)
@@ -333,9 +378,11 @@ class Result:
             )
         return refs[-1]
 
-    def _task_for(self, task: Task | None) -> Task:
-        if task is not None or self._task is not None:
-            return task or self._task  # type: ignore[return-value]
+    def _task_for(self, task: Task | MiniBatchSpec | None) -> Task:
+        if task is not None:
+            return as_task(task)
+        if self._task is not None:
+            return self._task
         name = self.document.task
         if name.startswith("__main__:"):
             raise UsageError(

@@ -99,8 +99,25 @@ class Task:
         return {}
 
     def predict(self, model: Any, batch: Batch, params: Params) -> Any:
-        """What the model says about a batch. Kept for a later version: nothing calls it yet."""
-        raise NotImplementedError(f"{type(self).__name__} does not define predict.")
+        """What the model says about a batch: one entry for each row.
+
+        A tensor (rows, ...), or a dict of tensors and of lists of text by name, such as
+        `{"class": scores.argmax(1), "probability": scores.softmax(1)}`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define predict(self, model, batch, params) to predict: "
+            'return a tensor with one entry for each row, such as model(batch["x"]).argmax(1), or '
+            "a dict of them by name."
+        )
+
+    def decode(self, batch: Batch) -> Batch:
+        """Make tensors of a batch's bytes or text, before anything else sees it.
+
+        Called once for each batch, in training, evaluation and prediction, whatever the number of
+        models that see it: so it gets no params. Where columns hold bytes or text it runs before
+        the batch is moved to the device. Trials of such tasks are not stacked.
+        """
+        return batch
 
     def augment(self, batch: Batch, rng: Any, params: Params) -> Batch:
         """Change a training batch before its step; `rng` is a seeded `torch.Generator`."""

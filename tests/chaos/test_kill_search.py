@@ -48,6 +48,15 @@ CASES = {
     "pbt": (SPACE, {"stopper": {"name": "pbt", "interval": 1}}, "promote"),
     "pbt-in-stacks": (SPACE, {"stopper": {"name": "pbt", "interval": 1}, "stack": 4}, "promote"),
     "tpe": (SPACE, {"search": "tpe", "epochs": 1, "num_trials": 6, "concurrent": 2}, None),
+    "tpe-beside-a-smaller-stack": (
+        SPACE,
+        {
+            **{"search": "tpe", "search_options": {"startup_trials": 2}, "num_trials": 5},
+            "stopper": {"name": "asha", "eta": 2, "kind": "stop"},
+            **{"stack": 2, "concurrent": 2, "seed": 831},
+        },
+        "stop",
+    ),
     "budget": (SPACE, {"budget": {"epochs": 7}}, "halt"),
     "goal": ({"lr": [0.5, 0.05]}, {"search": "grid", "num_trials": None, "goal": GOAL}, "halt"),
     "sick": (SICK, {"search": "grid", "num_trials": None, "stopper": {"name": "asha"}}, "promote"),

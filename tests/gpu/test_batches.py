@@ -78,7 +78,8 @@ def test_a_loop_that_was_left_early_does_not_disturb_the_next(shard, device):
 def test_the_host_memory_is_pinned_and_the_batch_is_on_the_device(shard, device):
     batches = DeviceBatches(device, resident_bytes=0)
     (batch, _) = next(batches.batches(shard, 64, None))
-    assert all(view.is_pinned() for stage in batches._stages[64] for view in stage.views.values())
+    (stages,) = batches._stages.values()
+    assert all(view.is_pinned() for stage in stages for view in stage.views.values())
     assert {value.device for value in batch.values()} == {device}
 
 

@@ -38,7 +38,7 @@ def test_what_must_be_written_says_how(method, arguments, signature):
 def test_a_subclass_is_named_where_it_lacks_something():
     with pytest.raises(NotImplementedError, match=r"^DeepNet must define optimizer"):
         DeepNet().optimizer(None, {})
-    with pytest.raises(NotImplementedError, match=r"^DeepNet does not define predict"):
+    with pytest.raises(NotImplementedError, match=r"^DeepNet must define predict"):
         DeepNet().predict(None, {}, {})
 
 

@@ -236,6 +236,10 @@ class Backend(Protocol):
         """Make `events` return a Posted with this payload."""
         ...
 
+    def progress(self) -> int:
+        """Batches, or rows, that the workers there are have begun; from any thread."""
+        ...
+
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
         """Commit a state to the store; returns once it is durable."""
         ...

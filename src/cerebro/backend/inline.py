@@ -26,6 +26,7 @@ from cerebro.backend.failure import describe_failure
 from cerebro.backend.opening import introduce, save_state
 from cerebro.errors import RunInterrupted
 from cerebro.storage.checkpoint import CheckpointRef
+from cerebro.train.progress import PROGRESS
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State, VisitCall, VisitReport
 
@@ -68,6 +69,9 @@ class InlineBackend:
 
     def post(self, payload: object) -> None:
         self._events.put(Posted(payload))
+
+    def progress(self) -> int:
+        return PROGRESS.batches
 
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
         return save_state(self._states[state.key], state, request)

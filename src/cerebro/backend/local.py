@@ -168,6 +168,14 @@ class LocalBackend:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"!")
 
+    def progress(self) -> int:
+        found = 0
+        # Workers may end and join meanwhile: a copy of the list, and pages that may be gone.
+        for worker in list(self._workers.values()):
+            with contextlib.suppress(ValueError):
+                found += worker.process.pulse.batches
+        return found
+
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
         view = self._arena.view(self._slots[state.key])[: state.bytes]
         return save_state(view, state, request)

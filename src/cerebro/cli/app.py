@@ -23,6 +23,7 @@ from typing import Annotated
 import typer
 
 from cerebro import __version__
+from cerebro.cli import models, services
 from cerebro.errors import CerebroError, RunInterrupted
 
 app = typer.Typer(
@@ -288,6 +289,63 @@ def add(run: RunDirectory, params: Assignments = None, wait: Wait = WAIT_S) -> N
     steer.add(run, params or [], wait_s=wait)
 
 
+@app.command(short_help="Pack files, tables or archives into shards with an index.")
+@reported()
+def shard(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of class folders with pictures, a folder of files, a CSV or Parquet "
+            "file, or archives: a file, folder, URL, glob, {000..122}, @000123 or .shards index.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Argument(metavar="OUTPUT_DIR", help="Where to.", show_default=False)
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the shards' names begin with; default OUTPUT_DIR."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--as", metavar="KIND", help="images, files, table or archives; else seen."),
+    ] = None,
+    objects: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files are that the cells of a table name."),
+    ] = None,
+    max_count: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The most samples in a shard.")
+    ] = 100_000,
+    max_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="The most bytes in a shard, such as 500MB.")
+    ] = "1GB",
+    shuffle: Annotated[
+        int | None,
+        typer.Option(metavar="SEED", min=0, help="Put the samples in a random order first."),
+    ] = None,
+    gzip: Annotated[bool, typer.Option("--gzip", help="Write .tgz.")] = False,
+) -> None:
+    """Pack files, tables or archives into tar shards that WebDataset reads, with an index."""
+    from cerebro.cli import shard as sharding
+
+    sharding.shard(
+        sharding.Request(
+            source=source,
+            output=str(output),
+            name=name,
+            kind=None if kind is None else sharding.parse_kind(kind),
+            objects=None if objects is None else str(objects),
+            max_count=max_count,
+            max_bytes=sharding.parse_size(max_bytes),
+            seed=shuffle,
+            compress=gzip,
+        )
+    )
+
+
 @app.command(short_help="Versions, devices and what is missing; or verify a run.")
 @reported()
 def doctor(
@@ -300,3 +358,7 @@ def doctor(
     from cerebro.cli.doctor import show_health
 
     raise typer.Exit(show_health(run))
+
+
+for command in (*models.COMMANDS, *services.COMMANDS):
+    app.command()(reported()(command))

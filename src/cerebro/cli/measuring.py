@@ -1,60 +1,23 @@
-"""What visits cost: as earlier runs measured it, or tried out."""
+"""What visits cost, tried out."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from cerebro.cli.estimate import Measured, measure
 from cerebro.cli.opening import open_experiment
 from cerebro.config.schema import ExperimentConfig
-from cerebro.data import Dataset
-from cerebro.errors import CerebroError
-from cerebro.run.spec import RunDocument, read_document
+from cerebro.run.estimate import Measured, measure
 from cerebro.search import Sampler, Space
 from cerebro.search.decision import Decision, Report, Stop
 from cerebro.search.stopper import Endless
-from cerebro.storage import Store, open_store
 from cerebro.storage.journal import read as read_journal
-from cerebro.types import Json, Params, Split
+from cerebro.types import Json, Params
 
 #: Trials that are tried out, and visits of each; the first warms up and does not count.
 _TRIED = 5
 _TRIED_STACKED = 16
 _VISITS = 2
-
-
-def earlier_runs(
-    config: ExperimentConfig, dataset: Dataset
-) -> Iterator[tuple[Store, RunDocument, str]]:
-    """Runs of the store on the same data, the likest first, each with what to call it."""
-    store = open_store(config.store)
-    found: list[tuple[bool, bool, str, str, RunDocument]] = []
-    for name in store.list():
-        # Whatever else is in the store is no concern of a plan.
-        with contextlib.suppress(CerebroError):
-            document = read_document(store.child(name))
-            if document is not None and document.spec.get("data_digest") == dataset.digest:
-                alike = (name == config.name, document.task == config.task, document.created)
-                found.append((*alike, name, document))
-    for is_same, is_same_task, _, name, document in sorted(
-        found, key=lambda each: each[:4], reverse=True
-    ):
-        task = "" if is_same_task else ", which has another task"
-        called = "the run of this name" if is_same else f"run {name}{task}"
-        yield store.child(name), document, called
-
-
-def find_measured(config: ExperimentConfig, dataset: Dataset) -> tuple[Measured | None, str]:
-    """What visits cost: in the run of this name, or in the likest other one of the store."""
-    for store, _, called in earlier_runs(config, dataset):
-        with contextlib.suppress(CerebroError):
-            measured = measure(read_journal(store).records, len(dataset.shards(Split.VAL)))
-            if measured is not None:
-                return measured, called
-    return None, ""
 
 
 def measure_now(

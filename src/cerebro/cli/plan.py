@@ -4,85 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from cerebro.cli.estimate import Measured, estimate_s
 from cerebro.cli.located import located
-from cerebro.cli.measuring import find_measured, measure_now
-from cerebro.cli.rehearsal import MOST_VISITS, describe_rehearsal, rehearse
+from cerebro.cli.measuring import measure_now
+from cerebro.cli.rehearsal import describe_rehearsal
 from cerebro.cli.table import format_bytes, format_columns
 from cerebro.config.machine import default_workers
 from cerebro.config.schema import ExperimentConfig, load_experiment
-from cerebro.data import Dataset, open_dataset
+from cerebro.data import open_dataset
 from cerebro.results import Result
+from cerebro.run.earlier import Place, find_measured
+from cerebro.run.estimate import Measured
+from cerebro.run.outlook import Plan, predict_s
 from cerebro.run.recovery import load_history
-from cerebro.run.request import Request, resolve
-from cerebro.run.spec import Checkpointing, RunSpec, spec_changes
+from cerebro.run.rehearsal import MOST_VISITS, rehearse
+from cerebro.run.request import resolve
+from cerebro.run.spec import RunSpec, spec_changes
 from cerebro.run.stacks import describe_stacks
-from cerebro.search import Sampler
-from cerebro.search.simulator import SearchSimulation
+from cerebro.search.budget import written_duration
 from cerebro.storage import Store, layout, open_store
 from cerebro.track.text import clean, show_params, show_seconds
-from cerebro.types import Json, Mode, Split, trial_id
+from cerebro.types import Json, Mode, trial_id
 
 #: Trials shown.
 _SHOWN = 5
-#: Up to so many trials each one's cost is looked up; above, all cost the mean.
-_LOOKED_UP = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run of an experiment would do."""
-
-    config: ExperimentConfig
-    dataset: Dataset
-    request: Request
-    spec: RunSpec
-    sampler: Sampler
-    workers: int
-
-    @property
-    def repeats(self) -> int:
-        """Trials of each proposal."""
-        return max(self.spec.seeds, self.spec.folds)
-
-    @property
-    def trials(self) -> int:
-        planned = self.repeats * (self.sampler.num_trials or 0)
-        return int(min(planned, self.spec.budget.get("trials", planned)))
-
-    @property
-    def epochs(self) -> int:
-        """Of all trials together; at most, where some may end early."""
-        planned = self.trials * self.spec.epochs
-        return min(planned, planned if self.spec.max_epochs is None else self.spec.max_epochs)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether results decide how much is trained."""
-        return bool(self.spec.stopper or self.spec.goal)
-
-    @property
-    def train_visits(self) -> int:
-        return self.epochs * self.spec.train_shards
-
-    @property
-    def eval_visits(self) -> int:
-        return self.epochs * self.spec.val_shards
-
-    @property
-    def checkpoints(self) -> int:
-        kind = self.spec.checkpoint
-        per_epoch = {Checkpointing.VISIT: self.spec.train_shards, Checkpointing.EPOCH: 1}
-        return self.epochs * per_epoch.get(kind, 0)
-
-    @property
-    def epoch_bytes(self) -> int:
-        """Read in an epoch of a trial."""
-        splits = [Split.TRAIN] if self.spec.folds else [Split.TRAIN, Split.VAL]
-        return sum(shard.bytes for split in splits for shard in self.dataset.shards(split))
 
 
 def show_plan(
@@ -100,7 +46,7 @@ def show_plan(
         if is_measured:
             measured, source = measure_now(config, path, plan.sampler)
         else:
-            measured, source = find_measured(config, plan.dataset)
+            measured, source = find_measured(plan.place, plan.dataset)
     store = open_store(config.store).child(config.name)
     imported = "" if is_measured else " (not imported: a plan runs no code of yours)"
     rows = [
@@ -130,52 +76,16 @@ def make_plan(config: ExperimentConfig) -> Plan:
         request = dataclasses.replace(request, known=known)
     workers = config.workers or default_workers(config.device, config.threads_per_worker)
     spec, sampler, _ = resolve(request, dataset, workers=workers)
-    return Plan(config, dataset, request, spec, sampler, workers)
-
-
-def predict_s(plan: Plan, measured: Measured) -> float:
-    """The makespan, were every trial trained to its end or to that of the budget's epochs."""
-    if plan.sampler.is_adaptive or plan.trials > _LOOKED_UP:
-        seconds = [measured.mean_s] * min(plan.trials, _LOOKED_UP)
-    else:
-        numbers = (number // plan.repeats for number in range(plan.trials))
-        seconds = [measured.seconds_of(plan.sampler.ask(number) or {}) for number in numbers]
-    size = measured.stack_size
-    stacks = [sum(seconds[first : first + size]) for first in range(0, len(seconds), size)]
-    whole = estimate_s(
-        stacks,
-        workers=plan.workers,
-        epochs=plan.spec.epochs,
-        train_shards=plan.spec.train_shards,
-        val_shards=plan.spec.val_shards,
-        eval_share=measured.eval_share,
-    )
-    return whole * plan.epochs / (len(seconds) * plan.spec.epochs)
-
-
-def expect_s(plan: Plan, measured: Measured) -> float:
-    """The makespan that is likeliest; with a stopper, that of the search played through."""
-    if not plan.is_open or plan.train_visits + plan.eval_visits > MOST_VISITS:
-        return predict_s(plan, measured)
-    request = plan.request
-    if plan.sampler.is_adaptive:
-        # What it costs is asked here, not what it finds: no need to wait for its proposals.
-        trials = plan.sampler.num_trials
-        request = dataclasses.replace(request, search="random", num_trials=trials, known=())
-    return _rehearse(plan, request, measured)[0].makespan_s
-
-
-def _rehearse(
-    plan: Plan, request: Request, measured: Measured | None
-) -> tuple[SearchSimulation, str]:
-    workers = plan.workers
-    return rehearse(plan.config, request, plan.dataset, workers=workers, measured=measured)
+    place = Place(open_store(config.store), config.name, config.task)
+    return Plan(request, dataset, place, spec, sampler, workers)
 
 
 def _search(plan: Plan, measured: Measured | None) -> list[tuple[str, str]]:
     if plan.train_visits + plan.eval_visits > MOST_VISITS:
         return [("search", f"not simulated: it may have more than {MOST_VISITS} visits")]
-    return describe_rehearsal(*_rehearse(plan, plan.request, measured), measured)
+    where = plan.dataset, plan.place
+    found = rehearse(plan.request, *where, workers=plan.workers, measured=measured)
+    return describe_rehearsal(*found, measured)
 
 
 def _repeats(plan: Plan) -> str:
@@ -233,19 +143,6 @@ def describe_stopper(stopper: Mapping[str, Json], metric: str) -> str:
         own = {key: value for key, value in own.items() if key not in ("metric", "mode")}
     options = ", ".join(f"{key} {value}" for key, value in own.items())
     return clean(f"{stopper['name']}{f' ({options})' if options else ''}", 120)
-
-
-def written_duration(seconds: float) -> str:
-    """A time as a budget is written.
-
-    >>> written_duration(1800), written_duration(7799), written_duration(45)
-    ('30m', '2h10m', '45s')
-    """
-    if seconds < 60:
-        return f"{seconds:.2g}s"
-    minutes = round(seconds / 60)
-    hours, rest = divmod(minutes, 60)
-    return f"{hours}h{rest:02d}m" if hours and rest else f"{hours}h" if hours else f"{rest}m"
 
 
 def _visits(plan: Plan) -> str:

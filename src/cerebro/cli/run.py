@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from cerebro.cli.budget import warn_of_budget
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
 from cerebro.cli.table import print_trials
@@ -47,8 +46,6 @@ def run_experiment(
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
         with located(config, path, overrides):
-            if not was_finished:
-                warn_of_budget(config, is_fresh=fresh)
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error

@@ -57,7 +57,7 @@ def _file_order(schema: Schema) -> list[str]:
     return sorted(schema, key=lambda name: -(schema[name].row_bytes or 0))
 
 
-class _Parts:
+class Parts:
     """A file object that keeps what is written to it, without copying."""
 
     closed = False
@@ -91,7 +91,7 @@ def _write(arrays: Mapping[str, pa.Array], *, padding: int) -> tuple[list[memory
     fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
     # Arrow pads its own metadata to 8 bytes only; a longer value here moves all that follows.
     arrow_schema = pa.schema(fields, metadata={"cerebro": "1" + " " * padding})
-    sink = _Parts()
+    sink = Parts()
     options = pa.ipc.IpcWriteOptions(compression=None)
     with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), arrow_schema, options=options) as writer:
         writer.write_batch(pa.record_batch(list(arrays.values()), schema=arrow_schema))

@@ -52,6 +52,7 @@ class Dataset:
         #: Changes when any row, its place or the schema changes.
         self.digest = manifest.digest
         self._splits = manifest.splits
+        self._schemas = {split: manifest.schema_of(split) for split in manifest.splits}
         self._verified: set[str] = set()
         self._mapped: dict[str, Shard] = {}
 
@@ -69,6 +70,10 @@ class Dataset:
     def shards(self, split: Split | str) -> tuple[ShardInfo, ...]:
         """The split's shards in order; empty if there is no such split here."""
         return self._splits.get(_as_split(split), ())
+
+    def schema_of(self, split: Split | str) -> Schema:
+        """The columns of a split: of the predict split, all but labels."""
+        return self._schemas[_as_split(split)]
 
     def rows(self, split: Split | str) -> int:
         return sum(info.rows for info in self.shards(split))
@@ -93,7 +98,8 @@ class Dataset:
             path = os.path.join(self.path, info.file)
             if not os.path.exists(path):
                 self._refuse_replaced(path)
-            shard = map_shard(path, info, self.schema, split=split, number=number, verify=verify)
+            schema = self._schemas[split]
+            shard = map_shard(path, info, schema, split=split, number=number, verify=verify)
         if verify:
             self._verified.add(info.file)
         self._remember(info.file, shard)

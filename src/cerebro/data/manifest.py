@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cerebro.data.schema import Column, Schema, check_column_name
 from cerebro.errors import DataError
@@ -19,6 +19,8 @@ VERSION = 1
 SHARD_FILE = re.compile(r"(train|val|test|predict)-[0-9]{5,9}-[0-9a-f]{16}\.arrow")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEYS = {"format", "version", "schema", "splits", "digest"}
+#: May be left out.
+_LACKING = "lacking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,13 @@ class DatasetManifest:
 
     schema: Schema
     splits: Mapping[Split, tuple[ShardInfo, ...]]
+    #: Columns that a split does not have, as labels of what is to be predicted.
+    lacking: Mapping[Split, frozenset[str]] = field(default_factory=dict)
+
+    def schema_of(self, split: Split) -> Schema:
+        """The columns of a split."""
+        lacking = self.lacking.get(split, frozenset())
+        return {name: column for name, column in self.schema.items() if name not in lacking}
 
     @property
     def files(self) -> set[str]:
@@ -60,8 +69,11 @@ class DatasetManifest:
     def from_bytes(cls, data: bytes, *, where: str) -> DatasetManifest:
         """Parse and check; every failure is a `DataError` that names `where`."""
         body = _parse(data, where)
+        schema = _parse_schema(body["schema"], where)
         manifest = cls(
-            schema=_parse_schema(body["schema"], where), splits=_parse_splits(body["splits"], where)
+            schema=schema,
+            splits=_parse_splits(body["splits"], where),
+            lacking=_parse_lacking(body.get(_LACKING, {}), schema, where),
         )
         if manifest.digest != body["digest"]:
             raise DataError(
@@ -79,7 +91,12 @@ class DatasetManifest:
             ]
             for split, shards in self.splits.items()
         }
-        return {"format": FORMAT, "version": VERSION, "schema": schema, "splits": splits}
+        body: dict[str, Json] = {"format": FORMAT, "version": VERSION}
+        body |= {"schema": schema, "splits": splits}
+        lacking: dict[str, Json] = {
+            str(split): list[Json](sorted(names)) for split, names in self.lacking.items() if names
+        }
+        return {**body, _LACKING: lacking} if lacking else body
 
 
 def _digest(body: dict[str, Json]) -> str:
@@ -99,7 +116,7 @@ def _parse(data: bytes, where: str) -> dict[str, Json]:
             f"{where} has format version {body.get('version')!r}, but this Cerebro reads "
             f"version {VERSION}. Use a newer Cerebro."
         )
-    if set(body) != _KEYS:
+    if set(body) - {_LACKING} != _KEYS:
         raise DataError(f"{where} must have exactly the keys {sorted(_KEYS)}, not {sorted(body)}.")
     return body
 
@@ -128,6 +145,17 @@ def _parse_splits(value: Json, where: str) -> dict[Split, tuple[ShardInfo, ...]]
             raise DataError(f"{where}: split {name} must be a list of shards.")
         splits[Split(name)] = tuple(_parse_shard(shard, where) for shard in shards)
     return splits
+
+
+def _parse_lacking(value: Json, schema: Schema, where: str) -> dict[Split, frozenset[str]]:
+    if not isinstance(value, dict) or not set(value) <= set(Split):
+        raise DataError(f"{where}: lacking must be a mapping of splits to columns.")
+    found: dict[Split, frozenset[str]] = {}
+    for split, names in value.items():
+        if not isinstance(names, list) or not set(map(str, names)) < set(schema):
+            raise DataError(f"{where}: split {split} must lack some of the columns, not {names!r}.")
+        found[Split(split)] = frozenset(map(str, names))
+    return found
 
 
 def _parse_shard(value: Json, where: str) -> ShardInfo:

@@ -12,9 +12,11 @@ import itertools
 import operator
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import SupportsIndex
+
+import numpy as np
 
 from cerebro.data.arrow import encode
 from cerebro.data.columns import Index, Values
@@ -59,7 +61,7 @@ def publish(
     if not os.path.isdir(root):
         os.makedirs(root, exist_ok=True)
         Disk().sync_dir(os.path.dirname(root))
-    with _sole_writer(root):
+    with sole_writer(root):
         _write(store, root, plan)
     return open_dataset(root)
 
@@ -77,32 +79,50 @@ def split_rows(rows: int, parts: int) -> list[slice]:
 
 def _plan(tables: Mapping[Split, Table], cut: Cut) -> _Plan:
     cut = _checked(cut)
-    train = tables[Split.TRAIN]
+    main = _main_split(tables)
     for split, table in tables.items():
-        check_same_schema(train.schema, table.schema, split=split)
-    rows = {
-        split: (table, shuffle(table.rows, seed=cut.seed, split=split))
-        for split, table in tables.items()
-    }
+        check_same_schema(
+            tables[main].schema, table.schema, split=split, may_lack=split is Split.PREDICT
+        )
+    rows = {split: (table, _order(table.rows, split, cut.seed)) for split, table in tables.items()}
     if cut.validation is not None:
+        train = tables.get(Split.TRAIN)
+        if train is None:
+            raise UsageError("validation= is a part of train, but there is no train.")
         held_out = _held_out_rows(train.rows, cut.validation, given=Split.VAL in tables)
         order = rows[Split.TRAIN][1]
         rows[Split.VAL] = (train, order[:held_out])
         rows[Split.TRAIN] = (train, order[held_out:])
-    train_rows = len(rows[Split.TRAIN][1])
-    if train_rows < cut.shards:
+    main_rows = len(rows[main][1])
+    if main_rows < cut.shards:
+        what = "training" if main is Split.TRAIN else main
         raise DataError(
-            f"every shard needs a row, but there are {train_rows} training rows "
+            f"every shard needs a row, but there are {main_rows} {what} rows "
             f"for shards={cut.shards}. Ask for fewer shards."
         )
-    rows_per_shard = -(-train_rows // cut.shards)
+    rows_per_shard = -(-main_rows // cut.shards)
     plan: _Plan = {}
     for split in Split:
         if split in rows:
             table, order = rows[split]
-            parts = cut.shards if split is Split.TRAIN else -(-len(order) // rows_per_shard)
+            parts = cut.shards if split is main else -(-len(order) // rows_per_shard)
             plan[split] = (table, [order[part] for part in split_rows(len(order), parts)])
     return plan
+
+
+def _main_split(tables: Mapping[Split, Table]) -> Split:
+    """The split that is cut into as many shards as asked for; others get shards of that size."""
+    for split in Split:
+        if split in tables:
+            return split
+    raise UsageError("a dataset needs rows: give train=, or test= or predict= to use a model on.")
+
+
+def _order(rows: int, split: Split, seed: int) -> Index:
+    """Rows for training and validation at random; what is tested or predicted as it came."""
+    if split in (Split.TEST, Split.PREDICT):
+        return np.arange(rows)
+    return shuffle(rows, seed=seed, split=split)
 
 
 def _checked(cut: Cut) -> Cut:
@@ -143,13 +163,20 @@ def _held_out_rows(rows: int, validation: float, *, given: bool) -> int:
 def _write(store: Store, root: str, plan: _Plan) -> None:
     written: set[str] = set()
     splits: dict[Split, tuple[ShardInfo, ...]] = {}
+    schema = next(iter(plan.values()))[0].schema
+    lacking = {
+        split: frozenset(set(schema) - set(table.schema)) for split, (table, _) in plan.items()
+    }
+    manifest = DatasetManifest(schema=schema, splits={}, lacking=lacking)
     try:
         for split, (table, parts) in plan.items():
             splits[split] = tuple(
-                _write_shard(store, split, number, table.take(rows), table.schema, written)
+                write_shard(
+                    store, split, number, table.take(rows), manifest.schema_of(split), written
+                )
                 for number, rows in enumerate(parts)
             )
-        manifest = DatasetManifest(schema=plan[Split.TRAIN][0].schema, splits=splits)
+        manifest = replace(manifest, splits=splits)
         store.write(FILE, [manifest.to_bytes()])
     except BaseException:
         with contextlib.suppress(OSError):
@@ -157,22 +184,28 @@ def _write(store: Store, root: str, plan: _Plan) -> None:
             # error. Should that fail too, the files stay until the next writer removes them.
             _remove(store, written - _current_files(root))
         raise
+    remove_strays(store, manifest)
+
+
+def remove_strays(store: Store, manifest: DatasetManifest) -> None:
+    """Remove what killed writers left and what the manifest no longer names."""
     _remove(store, set(_strays(store.list(), manifest.files)))
 
 
-def _write_shard(
+def write_shard(
     store: Store,
     split: Split,
     number: int,
     columns: Mapping[str, Values],
     schema: Schema,
-    written: set[str],
+    written: set[str] | None = None,
 ) -> ShardInfo:
     """Write one shard, its name added to `written` before anything can go wrong."""
     parts = encode(columns, schema)
     digest = sha256(parts)
     name = ShardInfo.name(split, number, digest)
-    written.add(name)
+    if written is not None:
+        written.add(name)
     store.write(name, parts)
     rows = len(next(iter(columns.values())))
     size = sum(part.nbytes for part in parts)
@@ -201,7 +234,7 @@ def _remove(store: Store, names: set[str]) -> None:
 
 
 @contextlib.contextmanager
-def _sole_writer(root: str) -> Iterator[None]:
+def sole_writer(root: str) -> Iterator[None]:
     """Hold the directory's lock, which the kernel frees should this process die."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

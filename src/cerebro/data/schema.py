@@ -105,9 +105,14 @@ def check_column_name(name: object) -> str:
     return name
 
 
-def check_same_schema(expected: Schema, got: Schema, *, split: str) -> None:
-    """Raise `DataError` unless split `split` has the columns that train has."""
+def check_same_schema(expected: Schema, got: Schema, *, split: str, may_lack: bool = False) -> None:
+    """Raise `DataError` unless split `split` has the columns that train has.
+
+    With `may_lack` it need not have all of them: there are no labels of what is to be predicted.
+    """
     for name in [*expected, *got]:
+        if may_lack and name not in got:
+            continue
         if name not in got or name not in expected:
             where = "train" if name in expected else split
             raise DataError(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,14 +15,12 @@ from cerebro.data.conversion import Cells, cast, check_same, concatenate, to_col
 from cerebro.data.dataset import Dataset
 from cerebro.data.inputs import Input, as_table
 from cerebro.data.publication import Cut, publish
-from cerebro.data.schema import DTYPES
+from cerebro.data.sources.cells import MISSING, arrow_type, check_types, suggest
 from cerebro.errors import DataError, UsageError
 from cerebro.types import Split
 
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-#: Cells of a CSV file that hold no value. "nan" is a number and stays one.
-_MISSING = ["", "#N/A", "N/A", "NA", "NULL", "n/a", "null"]
 _GROUP_DTYPE = "float32"
 
 
@@ -111,19 +108,11 @@ class _Request:
     def check(
         cls, columns: Mapping[str, str] | None, features: Mapping[str, Sequence[str]] | None
     ) -> _Request:
-        for argument, given in (("columns", columns), ("features", features)):
-            if given is not None and not isinstance(given, Mapping):
-                example = '{"name": "float32"}' if given is columns else '{"x": ["name"]}'
-                raise UsageError(
-                    f"{argument} must be a mapping such as {example}, but got {given!r}."
-                )
-        known = (*DTYPES, "text", "bytes")
-        for name, dtype in (columns or {}).items():
-            if dtype not in known:
-                raise UsageError(
-                    f"unknown type {dtype!r} for column {name!r}. Known: {', '.join(known)}."
-                    + _suggest(str(dtype), known)
-                )
+        types = check_types(columns)
+        if features is not None and not isinstance(features, Mapping):
+            raise UsageError(
+                f'features must be a mapping such as {{"x": ["name"]}}, but got {features!r}.'
+            )
         groups = {}
         for name, members in (features or {}).items():
             if isinstance(members, str) or not members or len(set(members)) < len(members):
@@ -132,7 +121,7 @@ class _Request:
                     f"but got {members!r}."
                 )
             groups[name] = tuple(members)
-        return cls(columns or {}, groups)
+        return cls(types, groups)
 
     @property
     def members(self) -> set[str]:
@@ -154,18 +143,13 @@ class _Request:
             if name not in names:
                 raise DataError(
                     f"{where} has no column {name!r}. It has: {', '.join(names)}."
-                    + _suggest(name, names)
+                    + suggest(name, names)
                 )
         for name in self.features:
             if name in names and name not in self.members:
                 raise DataError(
                     f"{where} already has a column {name!r}: call the feature group otherwise."
                 )
-
-
-def _suggest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _read(source: Source, read: Callable[[str], pa.Table], request: _Request) -> dict[str, Input]:
@@ -187,10 +171,10 @@ def _read(source: Source, read: Callable[[str], pa.Table], request: _Request) ->
 
 
 def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
-    types = {name: _csv_type(dtype) for name, dtype in request.columns.items()}
+    types = {name: arrow_type(dtype) for name, dtype in request.columns.items()}
     for group, members in request.features.items():
-        types |= {m: _csv_type(request.dtype(group)) for m in members if m not in types}
-    convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=_MISSING)
+        types |= {m: arrow_type(request.dtype(group)) for m in members if m not in types}
+    convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=MISSING)
     # A quoted value may hold line breaks; looking out for them costs up to a fifth of the time.
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
@@ -218,14 +202,6 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
                 f'or keep the bytes with columns={{"{field.name}": "bytes"}}.'
             )
     return table
-
-
-def _csv_type(dtype: str) -> pa.DataType:
-    if dtype in ("text", "bytes"):
-        return pa.large_string() if dtype == "text" else pa.large_binary()
-    if dtype == "float16":
-        return pa.float32()  # the reader has no half precision; narrowed afterwards
-    return pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))
 
 
 def _read_parquet(file: str) -> pa.Table:

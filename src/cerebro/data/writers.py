@@ -6,11 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-
-from cerebro.data.columns import Array
+from cerebro.data.collect import RowStack
 from cerebro.data.dataset import Dataset
-from cerebro.data.inputs import Input, Table, TensorLike, as_table, as_values, tensor_to_numpy
+from cerebro.data.inputs import Input, Table, as_table
 from cerebro.data.publication import Cut, publish
 from cerebro.errors import CerebroError, DataError, UsageError
 from cerebro.types import Split
@@ -18,10 +16,11 @@ from cerebro.types import Split
 
 def from_arrays(
     path: str | os.PathLike[str],
-    train: Mapping[str, Input],
+    train: Mapping[str, Input] | None = None,
     val: Mapping[str, Input] | None = None,
     test: Mapping[str, Input] | None = None,
     *,
+    predict: Mapping[str, Input] | None = None,
     shards: int,
     validation: float | None = None,
     seed: int = 0,
@@ -30,14 +29,17 @@ def from_arrays(
 
     Rows are on axis 0. A list of `str` or `bytes` becomes a text or bytes column, a matrix in
     SciPy's CSR form a sparse one, everything else a tensor column of the dtype it has. The rows
-    of each split are shuffled with `seed` and dealt out so that shards differ by one row at most.
+    of train and val are shuffled with `seed`, those of test and predict stay in their order; all
+    are dealt out so that shards differ by one row at most.
 
     Args:
         path: Directory of the dataset. One that is there already is replaced in one step.
-        train: Columns of the training split.
+        train: Columns of the training split; left out where a dataset is for finished models.
         val: Columns of the validation split; or use `validation`.
-        test: Columns of the test split; kept for a later version, no run reads it yet.
-        shards: Number of training shards; the other splits get shards of about that size.
+        test: Columns of the test split, for `Experiment.run_test`.
+        predict: Columns of the predict split, for `Experiment.run_predict`; labels may be missing.
+        shards: Number of training shards; the other splits get shards of about that size. Without
+            train the number of shards of the first split there is.
         validation: Fraction of the training rows to hold out for validation.
         seed: Decides which rows are held out and which shard each row is in.
 
@@ -45,14 +47,14 @@ def from_arrays(
         DataError: The columns cannot be stored or there are fewer rows than shards.
         UsageError: An argument is out of range.
 
-    >>> import tempfile
+    >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
     >>> from_arrays(folder.name, {"x": np.eye(8), "y": list("abcdefgh")}, shards=2)
     ... # doctest: +ELLIPSIS
     Dataset('...', train: 8 rows in 2 shards)
     >>> folder.cleanup()
     """
-    given = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
+    given = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test, Split.PREDICT: predict}
     tables = {s: as_table(c, split=s) for s, c in given.items() if c is not None}
     return publish(path, tables, Cut(shards=shards, validation=validation, seed=seed))
 
@@ -82,7 +84,7 @@ def from_torch(
     are tensors or arrays of one shape, numbers (stored as int64, float64 or bool), `str` or
     `bytes`. The other arguments are those of `from_arrays`.
 
-    >>> import tempfile
+    >>> import tempfile, numpy as np
     >>> folder = tempfile.TemporaryDirectory()
     >>> from_torch(folder.name, [(np.ones(3), n) for n in range(5)], shards=2).schema["y"].dtype
     'int64'
@@ -105,18 +107,18 @@ def _collect(dataset: MapDataset, columns: tuple[str, ...], split: str) -> Table
             f"{split} must be a map-style dataset with a length, "
             f"but {type(dataset).__name__} has none."
         ) from error
-    parts: dict[str, _Stack] = {}
+    parts: dict[str, RowStack] = {}
     for row in range(rows):
         item = _item(dataset, row, columns, split)
         if not parts:
-            parts = {name: _Stack(rows, f"{split} column {name!r}") for name in item}
+            parts = {name: RowStack(rows, f"{split} column {name!r}") for name in item}
         if parts.keys() != item.keys():
             raise DataError(
                 f"all items of {split} must have the same columns, but item 0 has "
                 f"{list(parts)} and item {row} has {list(item)}."
             )
         for name, value in item.items():
-            parts[name].add(row, value)
+            parts[name].append(parts[name].check(value, row))
     if not rows:
         raise DataError(f"{split} must have at least one row, but has none.")
     return as_table({name: stack.values for name, stack in parts.items()}, split=split)
@@ -140,49 +142,3 @@ def _item(
             f"has {len(values)}. Pass columns=(...) with {len(values)} names."
         )
     return dict(zip(columns, values, strict=True))
-
-
-class _Stack:
-    """Rows of one column, gathered into one array (or list, for text) as they come."""
-
-    def __init__(self, rows: int, where: str) -> None:
-        self._rows = rows
-        self._where = where
-        self._array: Array | None = None
-        self._list: list[str | bytes] = []
-
-    @property
-    def values(self) -> Input:
-        return self._list if self._array is None else self._array
-
-    def add(self, row: int, value: object) -> None:
-        if isinstance(value, str | bytes):
-            if self._array is not None:
-                raise DataError(f"{self._where} holds numbers, but item {row} is {value!r}.")
-            self._list.append(value)
-            return
-        array = self._as_array(value, row)
-        if self._array is None and not self._list:
-            self._array = np.empty((self._rows, *array.shape), array.dtype)
-        if self._array is None or self._array.shape[1:] != array.shape:
-            expected = "text" if self._array is None else f"shape {self._array.shape[1:]}"
-            raise DataError(
-                f"all items must be alike, but {self._where} has {expected} at first and "
-                f"shape {array.shape} in item {row}."
-            )
-        if not np.can_cast(array.dtype, self._array.dtype):
-            raise DataError(
-                f"all items must be alike, but {self._where} has dtype {self._array.dtype} at "
-                f"first and {array.dtype} in item {row}."
-            )
-        self._array[row] = array
-
-    def _as_array(self, value: object, row: int) -> Array:
-        where = f"{self._where}, item {row}"
-        if isinstance(value, TensorLike):
-            value = tensor_to_numpy(value, where)
-        rows = as_values(np.asarray(value)[np.newaxis], where=where)
-        if not isinstance(rows, np.ndarray):
-            raise DataError(f"{where} must be a number, an array or text, but is {value!r}.")
-        row_values: Array = rows[0, ...]
-        return row_values

@@ -6,6 +6,7 @@ from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
 from cerebro.storage import Store
+from cerebro.train.visit import VisitReport
 from cerebro.types import Json
 
 #: Two of a trial are kept while a third is written.
@@ -14,9 +15,17 @@ _CHECKPOINTS_PER_TRIAL = 3
 _CHECKPOINTS_PER_STACK = KEPT + 1
 
 
-def check_metric(spec: RunSpec, names: tuple[str, ...]) -> None:
-    """Refuse to rank by a metric that the task does not give."""
-    known = ["train_loss", *(f"val_{name}" for name in names if spec.val_shards)]
+def check_metric(spec: RunSpec, report: VisitReport) -> None:
+    """Refuse to rank by a metric that the task does not give, as a first visit has found."""
+    trained = report.train_names or report.members[0].sums
+    known = [f"train_{name}" for name in trained]
+    if spec.val_shards:
+        known += [f"val_{name}" for name in report.metric_names]
+        if not report.metric_names:
+            raise UsageError(
+                "a task must give metrics on validation data, but this one has no val_test. Write "
+                "it, or prepare data without validation."
+            )
     if spec.metric not in known:
         raise UsageError(
             f"the metric must be one that this task gives, but got {spec.metric!r}. "

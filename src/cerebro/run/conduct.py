@@ -47,9 +47,11 @@ class Conduct:
             elif record["type"] == "decision":
                 self._decided(record)
         self._put(self._orders.carry_out(self._direction.take()))
+        if self._inbox.has_more:
+            self.look()
 
     def look(self) -> None:
-        """Take what people have asked for meanwhile."""
+        """Take the first thing that people have asked for meanwhile; the next follows it."""
         self._put(self._inbox.take())
 
     def halt(self, reason: str, by: str) -> None:

@@ -8,7 +8,7 @@ which of its decisions were carried out before: those that have a record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from cerebro.run.past import SEARCH
@@ -33,13 +33,16 @@ class Direction:
         self._epochs = epochs
         self.is_gated = is_gated
         self._due: list[Action] = []
+        #: What was to be done when the run was ended: some of it was on its way.
+        self._overtaken: list[Action] = []
+        self._is_halted = False
 
     def begin(self, records: Iterable[Mapping[str, Json]] = ()) -> None:
         """Start, or go on after these records."""
         self._plan(self._conductor.begin())
         for record in records:
-            self.hear(record)
             self._tick_off(record)
+            self.hear(record)
 
     @property
     def proposed(self) -> list[Params]:
@@ -69,10 +72,16 @@ class Direction:
     def _hear_trial(self, record: Mapping[str, Json]) -> None:
         number = cast(int, record["trial"])
         proposal = cast("int | None", record.get("proposal", number))
+        if proposal is None and record.get("parent") is None:
+            proposal = -1 - number
         epochs = cast(int, record.get("visits", 0)) // self._steps
         params = cast("dict[str, Json]", record["params"])
         repeat = cast(int, record.get("repeat", 0))
-        self._plan(self._conductor.added(number, params, epochs, proposal, repeat))
+        answer = self._conductor.added(number, params, epochs, proposal, repeat)
+        if self._is_halted and record.get("command") is None:
+            # It was on its way when the run was ended.
+            answer = self._conductor.ended(number, TrialStatus.STOPPED)
+        self._plan(answer)
         if record.get("replaces") is not None:
             replaced = cast(int, record["replaces"])
             self._plan(self._conductor.ended(replaced, TrialStatus.STOPPED))
@@ -106,7 +115,8 @@ class Direction:
     def _hear_decision(self, record: Mapping[str, Json]) -> None:
         what = record["what"]
         if what == "halt":
-            self._due = []
+            self._overtaken += self._due
+            self._due, self._is_halted = [], True
             self._plan(self._conductor.halted())
             return
         is_search = record.get("by") == SEARCH
@@ -136,20 +146,26 @@ class Direction:
 
     def _tick_off(self, record: Mapping[str, Json]) -> None:
         done = _carried_out(record)
-        kept: list[Action] = []
-        for action in self._due:
-            key = _key(action)
-            if key in done:
-                done.remove(key)
-            else:
-                kept.append(action)
+        self._due = _without(self._due, done)
+        self._overtaken = _without(self._overtaken, done)
         if done:
             logger.warning(
                 "the search would not decide now as it did before (%s): it goes on from what was "
                 "decided.",
                 ", ".join(" ".join(map(str, key)) for key in done[:3]),
             )
-        self._due = kept
+
+
+def _without(actions: Sequence[Action], done: list[tuple[Json, ...]]) -> list[Action]:
+    """Those that are not done yet; those that are go from `done`."""
+    kept: list[Action] = []
+    for action in actions:
+        key = _key(action)
+        if key in done:
+            done.remove(key)
+        else:
+            kept.append(action)
+    return kept
 
 
 def _key(action: Action) -> tuple[Json, ...]:

@@ -22,6 +22,7 @@ from cerebro.backend.base import (
     WorkerInfo,
 )
 from cerebro.errors import CheckpointCorruptError, ShardCorruptError, UsageError
+from cerebro.run.aggregation import Aggregator
 from cerebro.run.checks import check_metric
 from cerebro.run.committer import Commit, CommitFailed, Committed
 from cerebro.run.conduct import Conduct
@@ -126,6 +127,7 @@ class Driver:
 
     def execute(self, setup: Setup) -> Summary:
         """Run until every trial is finished, stopped or failed."""
+        self._roster.aggregator = Aggregator(setup.task)
         switch_s = sys.getswitchinterval()
         with StopSignals(lambda number: self._backend.post(StopRequested(number))) as signals:
             try:
@@ -235,9 +237,9 @@ class Driver:
         source, started = self._dispatcher.take(event.worker)
         live = self._roster[unit]
         if call.probe:
-            check_metric(self._spec, event.report.metric_names)
+            check_metric(self._spec, event.report)
             self._dispatcher.is_probing = False
-        diverged = live.add(event)
+        diverged = live.add(event, now)
         ended = self._roster.reduce(live, TrialStatus.DIVERGED, diverged) if diverged else []
         if event.state is not None:
             self._states.replace(unit, event.state)
@@ -386,9 +388,7 @@ class Driver:
     def _conclude(self, instructions: list[mop.Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, mop.EpochEnded):
-                live = self._roster[instruction.unit]
-                shards = self._spec.train_shards, self._spec.val_shards
-                self._ledger.put(Commit(live.epoch_records(instruction.epoch, *shards)), live)
+                self._roster.end_epoch(self._roster[instruction.unit], instruction.epoch)
             elif isinstance(instruction, mop.UnitFinished):
                 self._roster.finish(self._roster[instruction.unit])
             elif isinstance(instruction, mop.UnitFailed):

@@ -58,6 +58,7 @@ def trial_entry(trial: TrialHistory, spec: RunSpec) -> Entry:
     epoch, step = _position(trial.visits, len(trial.epochs), epochs, spec.train_shards)
     live = LiveUnit(number, {number: trial.params}, alive={number: None})
     live.train = {visit: {number: sums} for visit, sums in trial.sums.items()}
+    live.train_batches = dict(trial.batches)
     live.micro_batch = trial.micro_batch
     live.fold = trial.repeat if spec.folds else None
     if trial.parent_params is not None:
@@ -84,7 +85,9 @@ def stack_entry(history: RunHistory, stack: StackHistory, spec: RunSpec) -> Entr
     )
     live.recorded = frozenset(trial.number for trial in alive if len(trial.epochs) > epoch)
     live.train = _transposed(alive)
-    unit = mop.Unit(stack.unit, members, stack.start, epochs, weight=float(len(members)))
+    # As when it began: what is planned next must not depend on when it entered.
+    weight = float(len(stack.trials))
+    unit = mop.Unit(stack.unit, members, stack.start, epochs, weight=weight)
     last = stack.checkpoints[-1] if stack.checkpoints else None
     return Entry(live, mop.UnitAdded(unit, epoch, step, staying), last)
 

@@ -190,7 +190,9 @@ class _Fit:
 
     def _num_planned(self) -> int:
         repeats = max(self._spec.seeds, self._spec.folds, 1)
-        return repeats * (self._num_trials or 0)
+        planned = repeats * (self._num_trials or 0)
+        most = int(self._spec.budget.get("trials", planned))
+        return min(planned, most - most % repeats)
 
     def _ready(self, info: WorkerInfo) -> None:
         """The first worker is there: begin, or refuse to resume on other ground."""

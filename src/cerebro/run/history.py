@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from cerebro.errors import JournalCorruptError
+from cerebro.run.aggregation import batches_of
 from cerebro.run.past import SEARCH, Epoch, StackHistory, TrialHistory
 from cerebro.run.retention import KEPT, Extract, Trials, by_visits
 from cerebro.storage.checkpoint import CheckpointRef
@@ -48,7 +49,8 @@ class RunHistory(Trials):
     #: Commands that were taken or refused, by id; those whose effect is not there yet.
     commands: set[str] = field(default_factory=set)
     open_commands: dict[str, Record] = field(default_factory=dict)
-    #: Seconds from a driver's start to the end of its last visit: all drivers before, this one.
+    #: Seconds from a driver's start to the end of its last visit, of training or evaluation: all
+    #: drivers before, this one.
     spent_s: float = 0.0
     driver_s: float = 0.0
     #: Records applied.
@@ -97,9 +99,10 @@ class RunHistory(Trials):
                 self.open_commands.pop(str(record.get("command")), None)
         elif "stack" in record:
             stack = self.stacks[stack_unit(cast(int, record["stack"]))]
+            members = [n for n in stack.trials if self.trials[n].stack == stack.unit]
             self._apply_stack(kind, stack, record)
             self._touched[stack.unit] = None
-            for number in stack.trials:
+            for number in members:
                 self.trials[number].touched = self._count
         else:
             self._apply_trial(kind, self.trials[cast(int, record["trial"])], record)
@@ -189,7 +192,8 @@ class RunHistory(Trials):
     def _apply_trial(self, kind: str, trial: TrialHistory, record: Record) -> None:
         if kind == "visit":
             visit = self._visit_of(record, trial.visits, f"trial {trial.number}")
-            trial.train(visit, cast("dict[str, Any]", record["sums"]), self.steps)
+            batches = batches_of(record.get("batches"))
+            trial.train(visit, cast("dict[str, Any]", record["sums"]), self.steps, batches)
             if record.get("checkpoint") is not None:
                 trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
         elif kind == "epoch":
@@ -216,6 +220,7 @@ class RunHistory(Trials):
 
     def _evaluate(self, trial: TrialHistory, metrics: Metrics, record: Record) -> None:
         seconds = cast(float, record.get("seconds", 0.0))
+        self._spend(record)
         visits = (cast(int, record["epoch"]) + 1) * self.steps
         trial.evaluate(Epoch(dict(metrics), visits, seconds), self.epochs)
 
@@ -223,8 +228,12 @@ class RunHistory(Trials):
         visit = cast(int, record["epoch"]) * self.steps + cast(int, record["step"])
         if visit != visits:
             raise ValueError(f"visit {visit} of {whose} follows {visits}")
-        self.driver_s = max(self.driver_s, cast(float, record.get("end_s", 0.0)))
+        self._spend(record)
         return visit
+
+    def _spend(self, record: Record) -> None:
+        """Epochs of old journals do not say when they ended."""
+        self.driver_s = max(self.driver_s, cast(float, record.get("end_s", 0.0)))
 
     # Stacks
 

@@ -134,7 +134,12 @@ class Orders:
             stack = self._history.stacks[trial.stack]
             others = (self._history.trials[n] for n in stack.trials)
             is_busy = any(t.stack == stack.unit and is_under_way(t) for t in others)
-            if is_busy or stack.visits != trial.visits or stack.unit in self._rejoining:
+            # What is kept of it may have been taken out of it.
+            is_gone = stack.visits > 0 and not any(
+                ref.visits == trial.visits for ref in stack.checkpoints
+            )
+            is_elsewhere = is_gone or stack.visits != trial.visits
+            if is_busy or is_elsewhere or stack.unit in self._rejoining:
                 found.append(trial.number)
             else:
                 joined.add(stack.unit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.train.visit import Stacking, Sums
+from cerebro.train.visit import Batches, Stacking, Sums
 from cerebro.types import Json, Metrics, Mode, Params, TrialStatus
 
 #: Who decided, where it was no person.
@@ -38,6 +38,8 @@ class TrialHistory:
     visits: int = 0
     #: Sums of the visits of this epoch and the one before, by visit.
     sums: dict[int, Sums] = field(default_factory=dict)
+    #: Metrics of the batches of these visits, for a task that wants them.
+    batches: dict[int, Batches] = field(default_factory=dict)
     epochs: list[Epoch] = field(default_factory=list)
     #: Checkpoints of its own that should exist, oldest first.
     checkpoints: list[CheckpointRef] = field(default_factory=list)
@@ -87,13 +89,18 @@ class TrialHistory:
         self._best = (metric, mode, len(self.epochs), best)
         return best
 
-    def train(self, visit: int, sums: Mapping[str, Any], steps: int) -> None:
+    def train(
+        self, visit: int, sums: Mapping[str, Any], steps: int, batches: Batches | None = None
+    ) -> None:
         """One more visit is durable."""
         self.visits = visit + 1
         if self.status is TrialStatus.PENDING:
             self.status = TrialStatus.RUNNING
         self.sums[visit] = {name: (pair[0], pair[1]) for name, pair in sums.items()}
         self.sums.pop(visit - 2 * steps, None)
+        if batches is not None:
+            self.batches[visit] = batches
+            self.batches.pop(visit - 2 * steps, None)
 
     def evaluate(self, epoch: Epoch, epochs: int) -> None:
         """One more epoch is over; where it may not go on, it waits. `epochs` are the run's."""
@@ -122,10 +129,12 @@ class TrialHistory:
     def go_on(self, target: int | None, epochs: int, by: str) -> None:
         """It may be trained until `target` epochs are behind it; `epochs` are the run's.
 
-        The search does not undo what a person has decided.
+        The search does not undo what a person has decided. What has ended goes on only where a
+        person says how far: it may have ended while somebody let it go on.
         """
         is_person = by != SEARCH
-        if self.status.is_failure or (self.status.is_final and not is_person):
+        is_revived = is_person and target is not None and not self.status.is_failure
+        if self.status.is_final and not is_revived:
             return
         if target is not None and (is_person or self.target is None or target > self.target):
             self.target = target
@@ -147,12 +156,14 @@ class TrialHistory:
             replace(epoch, is_inherited=True) for epoch in parent.epochs if epoch.visits <= visits
         ]
         self.sums = {visit: sums for visit, sums in parent.sums.items() if visit < visits}
+        self.batches = {visit: each for visit, each in parent.batches.items() if visit < visits}
 
     def roll_back(self, visits: int, epochs: int) -> None:
         """Forget everything after the first `visits` training visits; `epochs` are the run's."""
         self.checkpoints = [ref for ref in self.checkpoints if ref.visits <= visits]
         self.epochs = [epoch for epoch in self.epochs if epoch.visits <= visits]
         self.sums = {visit: sums for visit, sums in self.sums.items() if visit < visits}
+        self.batches = {visit: each for visit, each in self.batches.items() if visit < visits}
         self.visits = visits
         self.is_dropped = False
         # What was decided about it stays.

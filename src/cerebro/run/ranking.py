@@ -61,8 +61,9 @@ def row_of(trial: TrialHistory, history: RunHistory) -> TrialRow:
 
 
 def beyond(ranking: Ranking, keep: int) -> list[int]:
-    """The trials of all but so many best configurations."""
-    return [row.trial for config in ranking.configs[keep:] for row in config.rows]
+    """The trials of all but so many best configurations, and all on the Pareto front."""
+    others = [config for config in ranking.configs[keep:] if not config.is_on_front]
+    return [row.trial for config in others for row in config.rows]
 
 
 def is_person(by: object) -> bool:

@@ -269,6 +269,11 @@ def _missing_directories(path: str) -> list[str]:
     return found
 
 
+def set_aside(store: Store) -> str | None:
+    """Move the run in `store` aside, if there is one, so that the next begins anew; where to."""
+    return _archive(store) if _has_begun(store) else None
+
+
 def _archive(store: Store) -> str:
     """Move the run of this name aside; nothing is deleted."""
     path = store.local_path()

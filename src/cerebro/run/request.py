@@ -95,6 +95,13 @@ def choose(request: Request) -> Chosen:
         # How many there are is known now.
         planned = None if sampler.num_trials is None else repeats * sampler.num_trials
         stopper = _make_stopper(request, metric, mode, epochs, planned)
+    if repeats > 1 and stopper is not None and stopper.is_comparing:
+        kind = "folds" if request.folds else "seeds"
+        raise UsageError(
+            f"stopper {stopper.describe().get('name')!r} weighs trials against each other, which "
+            f"repeats of one configuration must not be, but got {kind}={repeats}. Remove one of "
+            "them."
+        )
     return Chosen(objectives, epochs, num_trials, sampler, goal, stopper)
 
 

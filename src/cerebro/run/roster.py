@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from cerebro import mop
+from cerebro.run.aggregation import AggregationFailed, Aggregator
 from cerebro.run.committer import Commit
 from cerebro.run.dispatch import Dispatcher
 from cerebro.run.entry import Entry, entry, is_under_way, trial_entry
@@ -45,6 +46,8 @@ class Roster:
         self._dispatcher = dispatcher
         self._act = act
         self._units: dict[int, LiveUnit] = {}
+        #: Makes an epoch's metrics of those of its batches.
+        self.aggregator = Aggregator(None)
 
     def __getitem__(self, unit: int) -> LiveUnit:
         return self._units[unit]
@@ -123,6 +126,18 @@ class Roster:
         live.is_leaving = True
         self.settle(live)
 
+    def end_epoch(self, live: LiveUnit, epoch: int) -> None:
+        """All visits of an epoch are done. If no metrics can be made of them, the trial fails."""
+        shards = self._spec.train_shards, self._spec.val_shards
+        try:
+            records = live.epoch_records(epoch, *shards, self.aggregator)
+        except AggregationFailed as error:
+            live.failure = error.failure
+            self._act(self._planner.handle(mop.UnitStopped(live.id)))
+            self.end(live, TrialStatus.FAILED, None)
+        else:
+            self._ledger.put(Commit(records), live)
+
     def end(self, live: LiveUnit, status: TrialStatus, reason: str | None) -> None:
         """All that is left of a unit ends."""
         self._states.forget(live.id)
@@ -164,11 +179,13 @@ class Roster:
             self._act(self._planner.handle(mop.UnitStopped(live.id)))
             if self._spec.checkpoint is not Checkpointing.OFF:
                 self._states.forget_unsaved(live.id)
-            for trial in (self._run.history.trials[number] for number in live.params):
-                # Meanwhile it may have been decided that some go on.
-                unit = trial.number if trial.stack is None else trial.stack
+            history = self._run.history
+            # Meanwhile it may have been decided that some go on, also of those not in it now.
+            for number in history.stacks[live.id].trials if live.is_stack else live.params:
+                trial = history.trials[number]
+                unit = number if trial.stack is None else trial.stack
                 if unit == live.id and is_under_way(trial):
-                    self.enter(entry(trial, self._run.history, self._spec))
+                    self.enter(entry(trial, history, self._spec))
                     return
 
     def _find(self, number: int) -> LiveUnit | None:

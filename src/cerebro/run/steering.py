@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -30,7 +31,11 @@ class Rung:
 
 
 class Inbox:
-    """Reads commands, and makes commits of them: first that it came, then what it leads to."""
+    """Reads commands, and makes commits of them: first that it came, then what it leads to.
+
+    One after another: what one leads to is durable before the next is judged, so that each is
+    judged by what those before it have brought about.
+    """
 
     def __init__(self, store: Store, spec: RunSpec, history: RunHistory, orders: Orders) -> None:
         self._store = store
@@ -39,6 +44,10 @@ class Inbox:
         self._orders = orders
         #: Files of commands that are being journaled, by id.
         self._files: dict[str, str] = {}
+        #: Commands that wait for their turn: those of a driver before, and those of files.
+        self._queue: deque[Mapping[str, Json] | Command | Refusal] = deque()
+        #: The id of the one whose last record is not durable yet.
+        self._current: str | None = None
         self._verbs: dict[Verb, Callable[[Command], list[Commit]]] = {
             Verb.STOP: self._stop,
             Verb.PAUSE: self._pause,
@@ -48,28 +57,50 @@ class Inbox:
             Verb.ADD: self._add,
         }
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next one may be taken at once."""
+        return self._current is None and bool(self._queue)
+
     def take(self) -> list[Commit]:
-        """The commits for all that has come since."""
-        commits: list[Commit] = []
-        for record in list(self._history.open_commands.values()):
+        """The commits for the next command; none while the last one is not settled."""
+        if self._current is not None:
+            return []
+        if not self._queue:
+            self._look()
+        if not self._queue:
+            return []
+        found = self._queue.popleft()
+        if isinstance(found, Command | Refusal):
+            self._current = found.id
+            return self._carry_out(found)
+        self._current = str(found["id"])
+        return self._make_good(found)
+
+    def settled(self, record: Record) -> None:
+        """A record is durable: its command need not be kept."""
+        is_last = record.get("command") == self._current
+        if record["type"] == "command":
+            is_last = record["id"] == self._current and record["refused"] is not None
+            name = self._files.get(str(record["id"]))
+            if name:
+                inbox.remove(self._store, name)
+        if is_last:
+            self._current = None
+
+    def _look(self) -> None:
+        """Queue all that has come since."""
+        for record in self._history.open_commands.values():
             # A driver before was cut off between a command and what it leads to.
             if str(record["id"]) not in self._files:
                 self._files[str(record["id"])] = ""
-                commits += self._make_good(record)
+                self._queue.append(record)
         for name, found in inbox.pending(self._store):
             if found.id in self._history.commands:
                 inbox.remove(self._store, name)
             elif found.id not in self._files:
                 self._files[found.id] = name
-                commits += self._carry_out(found)
-        return commits
-
-    def settled(self, record: Record) -> None:
-        """A record is durable: its command need not be kept."""
-        if record["type"] == "command":
-            name = self._files.get(str(record["id"]))
-            if name:
-                inbox.remove(self._store, name)
+                self._queue.append(found)
 
     def _carry_out(self, found: Command | Refusal) -> list[Commit]:
         if isinstance(found, Refusal):

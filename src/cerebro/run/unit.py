@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cerebro.backend.base import Done, Failure, FailureKind
-from cerebro.train.visit import Stacking, Sums, VisitCall
+from cerebro.run.aggregation import Aggregator
+from cerebro.train.codec import encode
+from cerebro.train.visit import Batches, Stacking, Sums, VisitCall
 from cerebro.types import Json, Metrics, Params, TrialStatus, stack_unit
 
 Record = dict[str, Json]
+
+_NO_BATCHES = Aggregator(None)
 
 
 @dataclass(slots=True)
@@ -27,6 +31,9 @@ class LiveUnit:
     train: dict[int, dict[int, Sums]] = field(default_factory=dict)
     #: Sums of evaluations, by (epoch, validation shard) and trial.
     evals: dict[tuple[int, int], dict[int, Sums]] = field(default_factory=dict)
+    #: In place of sums, metrics of single batches: by visit, and by (epoch, validation shard).
+    train_batches: dict[int, Batches] = field(default_factory=dict)
+    eval_batches: dict[tuple[int, int], Batches] = field(default_factory=dict)
     #: Trials for which the epoch to evaluate is recorded already.
     recorded: frozenset[int] = frozenset()
     #: Records of visits, and of trials that ended in them, that wait for the epoch's checkpoint.
@@ -39,6 +46,8 @@ class LiveUnit:
     held: tuple[Done, float] | None = None
     #: In training and evaluation loops, this epoch; the share of one trial.
     seconds: float = 0.0
+    #: When its last visit was done, in seconds since the driver began.
+    ended_s: float = 0.0
     #: What went wrong last.
     failure: Failure | None = None
     #: Why its trials shall go on alone.
@@ -80,9 +89,10 @@ class LiveUnit:
         """Visits that wait for their epoch's checkpoint."""
         return sum(record["type"] == "visit" for record in self.waiting)
 
-    def add(self, event: Done) -> dict[int, str]:
+    def add(self, event: Done, ended: float = 0.0) -> dict[int, str]:
         """Take a visit's sums; gives the trials that have diverged in it, and how."""
         call, report = event.call, event.report
+        self.ended_s = ended
         sums: dict[int, Sums] = {}
         diverged: dict[int, str] = {}
         for trial, member in zip(call.trials, report.members, strict=True):
@@ -92,10 +102,13 @@ class LiveUnit:
                 sums[trial] = member.sums
             else:
                 diverged[trial] = member.diverged
+        batches = report.members[0].batches or {}
         if call.is_training:
             self.train[call.visits - 1] = sums
+            self.train_batches[call.visits - 1] = batches
         else:
             self.evals[call.epoch, call.step] = sums
+            self.eval_batches[call.epoch, call.step] = batches
         self.seconds += report.compute_s / len(call.trials)
         return diverged
 
@@ -128,29 +141,41 @@ class LiveUnit:
             "rows": report.rows,
         }
         if not self.is_stack:
-            return {**record, "sums": _to_json(sums.get(self.id, {}))}
+            record["sums"] = _to_json(sums.get(self.id, {}))
+            if report.members[0].batches:
+                pairs = {name: list(pair) for name, pair in report.members[0].batches.items()}
+                record["batches"] = encode(pairs, "metrics")
+            return record
         record["trials"] = list(call.trials)
         record["members"] = [_to_json(sums.get(trial, {})) for trial in call.trials]
         if diverged:
             record["diverged"] = {str(trial): why for trial, why in diverged.items()}
         return record
 
-    def epoch_records(self, epoch: int, train_shards: int, val_shards: int) -> list[Record]:
+    def epoch_records(
+        self, epoch: int, train_shards: int, val_shards: int, aggregator: Aggregator = _NO_BATCHES
+    ) -> list[Record]:
         """The journal record of an epoch whose visits are all done; none if nobody is left."""
         first = epoch * train_shards
-        train = [self.train.pop(first + step) for step in range(train_shards)]
-        evals = [self.evals.pop((epoch, shard)) for shard in range(val_shards)]
+        visits, judged = range(first, first + train_shards), range(val_shards)
+        train = [self.train.pop(visit) for visit in visits]
+        evals = [self.evals.pop((epoch, shard)) for shard in judged]
+        train_batches = [self.train_batches.pop(visit, {}) for visit in visits]
+        eval_batches = [self.eval_batches.pop((epoch, shard), {}) for shard in judged]
         seconds, self.seconds = self.seconds, 0.0
         skipped, self.recorded = self.recorded, frozenset()
         metrics: dict[int, Json] = {
             trial: {
                 **_means("train", (sums[trial] for sums in train)),
                 **_means("val", (sums[trial] for sums in evals)),
+                **aggregator("train", self.params[trial], train_batches),
+                **aggregator("val", self.params[trial], eval_batches),
             }
             for trial in self.alive
             if trial not in skipped
         }
         record: Record = {"type": "epoch", "epoch": epoch, "seconds": round(seconds, 6)}
+        record["end_s"] = round(self.ended_s, 6)
         if not self.is_stack:
             return [{**record, "trial": n, "metrics": found} for n, found in metrics.items()]
         # One record: the trials of a stack reach the end of an epoch together, or not at all.

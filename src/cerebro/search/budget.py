@@ -62,6 +62,19 @@ def parse_duration(value: object) -> float:
     )
 
 
+def written_duration(seconds: float) -> str:
+    """A time as a budget is written.
+
+    >>> written_duration(1800), written_duration(7799), written_duration(45)
+    ('30m', '2h10m', '45s')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g}s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{hours}h{rest:02d}m" if hours and rest else f"{hours}h" if hours else f"{rest}m"
+
+
 def _count(kind: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value

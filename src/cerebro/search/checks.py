@@ -34,3 +34,13 @@ def check_real(name: str, value: object, least: float = -math.inf, most: float =
         parts.append(f" <= {most:g}" if most < math.inf else "")
         raise UsageError(f"`{''.join(parts)}` must hold, but got {name}={value}.")
     return float(value)
+
+
+def check_counts(**numbers: int | None) -> None:
+    """UsageError unless each of them is at least 1, or None.
+
+    >>> check_counts(epochs=3, concurrent=None)
+    """
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise UsageError(f"`{name} >= 1` must hold, but got {name}={number}.")

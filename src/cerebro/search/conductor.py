@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from cerebro.errors import UsageError
+from cerebro.search.checks import check_counts
 from cerebro.search.decision import (
     Clone,
     Decision,
@@ -84,8 +85,8 @@ class Conductor:
         max_epochs: int | None = None,
         constraints: Sequence[tuple[str, float]] = (),
     ) -> None:
-        _check(epochs=epochs, repeats=repeats)
-        _check(concurrent=concurrent, max_trials=max_trials, max_epochs=max_epochs)
+        check_counts(epochs=epochs, repeats=repeats)
+        check_counts(concurrent=concurrent, max_trials=max_trials, max_epochs=max_epochs)
         if not objectives:
             raise UsageError("a search needs at least one objective, but got none.")
         if repeats > 1 and stopper.is_comparing:
@@ -123,7 +124,9 @@ class Conductor:
         self._pending: set[tuple[int, int]] = set()
         self._outcomes: dict[int, dict[int, Outcome]] = {}
         self._is_begun = False
+        #: Nothing more is decided; the run was ended, and only people let trials go on.
         self._is_halted = False
+        self._has_ended = False
 
     @property
     def is_over(self) -> bool:
@@ -143,10 +146,11 @@ class Conductor:
     def added(
         self, trial: int, params: Params, epochs: int, proposal: int | None, repeat: int = 0
     ) -> list[Action]:
-        """A trial was made: for a Propose, for a Clone, or by a person (`proposal` is None).
+        """A trial was made: for a Propose, as a copy (`proposal` is None), or by a person.
 
         `epochs` are behind the state that it is a copy of. The trial that a Clone replaces ends
-        after this.
+        after this. What a person made from nothing has a `proposal` below 0, which is its own: the
+        sampler learns from it.
         """
         if trial in self._entrants:
             return []
@@ -198,7 +202,7 @@ class Conductor:
 
     def halted(self) -> list[Action]:
         """The run is over, whoever decided that: nothing more is proposed, granted or compared."""
-        self._is_halted = True
+        self._is_halted = self._has_ended = True
         for entrant in self._entrants.values():
             if entrant.status is None:
                 entrant.status = TrialStatus.STOPPED
@@ -222,6 +226,8 @@ class Conductor:
         """A person lets a trial train on, also one that has ended, until so many are behind it."""
         entrant = self._known(trial)
         if entrant.status is not None:
+            if entrant.status.is_failure:
+                return []
             entrant.target -= entrant.unused()
         entrant.status, entrant.is_leaving, entrant.is_held = None, False, False
         entrant.is_paused = False
@@ -310,6 +316,8 @@ class Conductor:
         """Those, then what was denied, new trials, and the end where nothing else can happen."""
         if trial is not None:
             self._place(self._entrants[trial])
+        if self._has_ended:
+            return [*actions, *self._dismiss()]
         if not self._is_begun or self._is_halted:
             return actions
         for denied in list(self._denied):
@@ -361,10 +369,15 @@ class Conductor:
             self._is_halted = True
             actions.append(Halt(f"the budget of {self._max_epochs} epochs is used up"))
             return actions
-        for trial in list(self._waiting):
-            entrant = self._entrants[trial]
-            stop = Stop(trial, f"not promoted beyond epoch {entrant.epochs}")
-            actions += self._carry([stop])
+        return [*actions, *self._dismiss()]
+
+    def _dismiss(self) -> list[Action]:
+        """Whoever waits ends: nobody will let it go on."""
+        actions: list[Action] = []
+        for entrant in [self._entrants[trial] for trial in self._waiting]:
+            entrant.is_leaving = True
+            self._place(entrant)
+            actions.append(Stop(entrant.trial, f"not promoted beyond epoch {entrant.epochs}"))
         return actions
 
     def _tell(self, entrant: Entrant, status: TrialStatus) -> None:
@@ -373,7 +386,7 @@ class Conductor:
         if number is None:
             return
         outcome = self._judgement.outcome(entrant.best, status)
-        if self._repeats > 1:
+        if self._repeats > 1 and number >= 0:
             if not status.is_final:
                 return
             outcomes = self._outcomes.setdefault(number, {})
@@ -382,9 +395,3 @@ class Conductor:
                 return
             outcome = mean_outcome([outcomes[repeat] for repeat in sorted(outcomes)])
         self._sampler.tell(number, entrant.params, outcome)
-
-
-def _check(**numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise UsageError(f"`{name} >= 1` must hold, but got {name}={number}.")

@@ -96,7 +96,9 @@ class Judgement:
 
     def outcome(self, best: Metrics | None, status: TrialStatus) -> Outcome:
         """How a trial with this best epoch ended, or where it stands."""
-        if best is None or status.is_failure:
+        if status.is_failure:
+            return Outcome(None, status, (math.inf,) * len(self._constraints))
+        if best is None:
             return Outcome(None, status)
         return Outcome(
             tuple(best[name] for name, _ in self._objectives),

@@ -40,9 +40,10 @@ class OptunaSampler:
     as far as its randomness comes from NumPy generators that it keeps; it is copied, not changed.
 
     What counts: a trial that finished or was stopped, with its values; one that waits, as pruned,
-    until it is told again. A failed trial (diverged, out of memory, …) counts for nothing, so that
-    its neighbourhood may be proposed again: to keep clear of it, give the search a constraint.
-    Params outside the space are passed over.
+    until it is told again. Optuna's samplers pass over trials that failed, and would propose more
+    like them: so one that failed (diverged, out of memory, …) counts with the worst values that
+    were told by then, and breaks all constraints; before the first value, from then on. Params
+    outside the space are passed over.
 
     >>> from cerebro.search.space import parse_space
     >>> sampler = OptunaSampler(parse_space({"lr": [0.1, 0.01]}), seed=0, num_trials=1)
@@ -78,6 +79,9 @@ class OptunaSampler:
         self._running: set[int] = set()
         #: Trials to put into the study in place of others: Optuna's do not change once they end.
         self._replaced: dict[int, FrozenTrial] = {}
+        #: The worst values told so far; failed trials that wait for a value to be worse than.
+        self._worst: tuple[float, ...] | None = None
+        self._failed: dict[int, tuple[Params, Outcome]] = {}
         with _quiet():
             self._study = self._make_study()
 
@@ -95,6 +99,27 @@ class OptunaSampler:
         return copy.deepcopy(self._params[number])
 
     def tell(self, number: int, params: Params, outcome: Outcome) -> None:
+        self._failed.pop(number, None)
+        if outcome.status.is_failure:
+            self._failed[number] = (copy.deepcopy(params), outcome)
+            outcome = outcome._replace(values=self._worst)
+        self._tell(number, params, outcome)
+        if not outcome.status.is_failure and outcome.values is not None:
+            self._compare(outcome.values)
+        if self._worst is not None:
+            waiting, self._failed = self._failed, {}
+            for failed, (given, told) in waiting.items():
+                if failed != number:
+                    self._tell(failed, given, told._replace(values=self._worst))
+
+    def _compare(self, values: tuple[float, ...]) -> None:
+        if all(map(math.isfinite, values)):
+            pairs = zip(self._directions, values, self._worst or values, strict=True)
+            self._worst = tuple(
+                [max(pair) if way is StudyDirection.MINIMIZE else min(pair) for way, *pair in pairs]
+            )
+
+    def _tell(self, number: int, params: Params, outcome: Outcome) -> None:
         state = self._state_of(outcome)
         is_new = number not in self._places
         if not self._space.has(params):
@@ -150,7 +175,7 @@ class OptunaSampler:
         )
 
     def _state_of(self, outcome: Outcome) -> TrialState:
-        if outcome.values is None or outcome.status.is_failure:
+        if outcome.values is None:
             return TrialState.RUNNING if _waits(outcome) else TrialState.FAIL
         if len(outcome.values) != len(self._directions):
             raise UsageError(

@@ -33,7 +33,8 @@ class Sampler(Protocol):
     def tell(self, number: int, params: Params, outcome: Outcome) -> None:
         """How a proposal ended. One that waits (paused) may be told of, and again at its end.
 
-        `params` may be others than it proposed: those of an earlier run, or given by a person.
+        `params` may be others than it proposed: those of an earlier run, or given by a person, both
+        under numbers below 0.
         """
         ...
 

@@ -150,7 +150,12 @@ def _make(value: object, context: Mapping[str, object]) -> Stopper:
             )
         return cast(Stopper, value)
     options = dict(value)
-    name = str(options.pop("name", None))
+    if options.get("name") is None:
+        raise UsageError(
+            f"a stopper as a mapping needs a name, one of {', '.join(STOPPERS)} and all, as in "
+            f"{{name: asha, eta: 4}}, but got {show(value)}."
+        )
+    name = str(options.pop("name"))
     if name == "all":
         return Stoppers([_make(each, context) for each in _listed(options)])
     if name not in STOPPERS:

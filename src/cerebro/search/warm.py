@@ -22,8 +22,9 @@ class WarmSampler:
     """Proposes given params first, then what another sampler does, which learns from all of them.
 
     The given params count among the sampler's trials: they take the place of its first proposals.
-    What is known from earlier is told before the first question, under negative numbers; params
-    outside the space are passed over and counted in `num_skipped`.
+    What is known from earlier is told before the first question, under negative numbers, and what
+    is told under such numbers later follows those; params outside the space are passed over and
+    counted in `num_skipped`.
 
     >>> from cerebro.search import RandomSampler, parse_space
     >>> space = parse_space({"lr": [0.1, 0.01]})
@@ -63,7 +64,7 @@ class WarmSampler:
         return self._inner.ask(number)
 
     def tell(self, number: int, params: Params, outcome: Outcome) -> None:
-        self._inner.tell(number, params, outcome)
+        self._inner.tell(number if number >= 0 else number - self.num_known, params, outcome)
 
 
 def _check_params(space: Space, number: int, params: Params) -> dict[str, Json]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -34,11 +34,18 @@ class Disk:
         self._created: dict[str, int] = {}
         self._appended: dict[str, int] = {}
 
-    def create(self, path: str, chunks: Sequence[Buffer]) -> None:
-        """Write a file that must not exist yet. Its bytes are not durable before ``sync``."""
+    def create(self, path: str, chunks: Iterable[Buffer]) -> None:
+        """Write a file that must not exist yet. Its bytes are not durable before ``sync``.
+
+        Chunks of an iterator are written as they come.
+        """
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
-            _write(fd, chunks)
+            if isinstance(chunks, Sequence):
+                _write(fd, chunks)
+            else:
+                for chunk in chunks:
+                    _write(fd, [chunk])
         except BaseException:
             os.close(fd)
             raise

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
@@ -145,6 +145,19 @@ class LocalStore:
                 with contextlib.suppress(OSError):
                     self._disk.remove(temp)
 
+    def write_stream(self, path: str, chunks: Iterable[Buffer]) -> None:
+        """Write a file as ``write`` does, of chunks that are made while it is written."""
+        target = self._resolve(path)
+        with self._translated("write", target):
+            temp = self._write_temp(target, chunks)
+            try:
+                self._disk.rename(temp, target)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._disk.remove(temp)
+                raise
+            self._disk.sync_dir(os.path.dirname(target))
+
     def append(self, path: str, data: Buffer) -> None:
         full = self._resolve(path)
         with self._translated("append to", full, memoryview(data).nbytes):
@@ -220,7 +233,7 @@ class LocalStore:
                     )
         return full
 
-    def _write_temp(self, target: str, chunks: Sequence[Buffer]) -> str:
+    def _write_temp(self, target: str, chunks: Iterable[Buffer]) -> str:
         """Write and sync a file under a passing name. A failed sync is not tried again."""
         directory, name = os.path.split(target)
         self._make_dirs(directory)

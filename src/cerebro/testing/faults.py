@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias, TypeVar
 
@@ -96,7 +96,7 @@ class FaultyDisk(Disk):
         self.has_fired = False
         self._counting = threading.Lock()
 
-    def create(self, path: str, chunks: Sequence[Buffer]) -> None:
+    def create(self, path: str, chunks: Iterable[Buffer]) -> None:
         self._write("create", chunks, lambda pieces: self.inner.create(path, pieces))
 
     def append(self, path: str, data: Buffer) -> None:
@@ -150,8 +150,9 @@ class FaultyDisk(Disk):
         return result
 
     def _write(
-        self, name: str, chunks: Sequence[Buffer], operate: Callable[[Sequence[Buffer]], None]
+        self, name: str, chunks: Iterable[Buffer], operate: Callable[[Sequence[Buffer]], None]
     ) -> None:
+        chunks = chunks if isinstance(chunks, Sequence) else list(chunks)
         number = self._count(name)
         if isinstance(self.rule, Tear | Fail) and self._hits(number, name):
             data = b"".join(chunks)

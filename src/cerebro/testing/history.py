@@ -300,7 +300,8 @@ class _Checker:
         )
         sums = [trial.sums[epoch * self._steps + step] for step in range(self._steps)]
         for name in sums[0]:
-            mean = math.fsum(s[name][0] for s in sums) / math.fsum(s[name][1] for s in sums)
+            pairs = [each[name] for each in sums if name in each]
+            mean = math.fsum(pair[0] for pair in pairs) / math.fsum(pair[1] for pair in pairs)
             found = record["metrics"].get(f"train_{name}", math.nan)
             self._require(
                 math.isclose(found, mean, rel_tol=1e-9),

@@ -61,7 +61,7 @@ class Trial:
         is_person = record["by"] != "search"
         if self.is_final:
             ended = (TrialStatus.FINISHED, TrialStatus.STOPPED)
-            if not is_person or self.status not in ended:
+            if not is_person or "epochs" not in record or self.status not in ended:
                 return
             self.status = None
         target = record.get("epochs")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
@@ -25,7 +25,10 @@ from cerebro.testing.toy_faults import (
     run_out_of_memory,
     strike,
 )
+from cerebro.testing.toy_scores import ToyModel, loss_and_slope, score_models
+from cerebro.train.model_file import SAFETENSORS, ExportCall
 from cerebro.train.progress import PROGRESS
+from cerebro.train.score import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed, seed_host
 from cerebro.train.visit import (
     Allocate,
@@ -90,18 +93,6 @@ class ToyTask(Task):
         self.log = log
         self.gain = gain
         self.micro_batch = micro_batch
-
-
-class ToyModel:
-    """The trained weights, ready for use."""
-
-    def __init__(self, weight: Array, bias: Array) -> None:
-        self.weight = weight
-        self.bias = bias
-
-    def scores(self, x: npt.ArrayLike) -> Array:
-        """One number a class for each row."""
-        return np.asarray(x, np.float64) @ self.weight + self.bias
 
 
 class ToyFramework:
@@ -188,7 +179,7 @@ class ToyFramework:
         loss, hits = 0.0, 0.0
         for x, y in _batches(shard, 256, None):
             scores = x @ tensors["weight"] + tensors["bias"]
-            loss += _loss_and_slope(scores, y)[0] * len(x)
+            loss += loss_and_slope(scores, y)[0] * len(x)
             hits += float((scores.argmax(1) == y).sum())
         plan = FaultPlan.of(call.params[index])
         if plan is not None and plan.kind is Fault.NAN_METRIC and plan.strikes(call):
@@ -226,6 +217,26 @@ class ToyFramework:
         tensors = views(memoryview(bytes(state.buffer)))
         return ToyModel(tensors["weight"], tensors["bias"])
 
+    def load_file(self, params: Params, path: str, content: bytes) -> ToyModel:
+        if not path.endswith(".safetensors"):
+            raise UsageError(f"a toy framework reads safetensors alone, but got {path}.")
+        tensors = views(memoryview(content))
+        return ToyModel(tensors["weight"], tensors["bias"])
+
+    def score(self, call: ScoreCall, shard: Shard, models: Sequence[object]) -> ScoreReport:
+        return score_models(call, shard, cast("Sequence[ToyModel]", models))
+
+    def memory_bytes(self) -> int:
+        return 1 << 30
+
+    def export(self, call: ExportCall, model: object, shard: Shard | None) -> bytes:
+        if call.to != SAFETENSORS or not isinstance(model, ToyModel):
+            raise UsageError(f"a toy framework exports safetensors alone, but not {call.to}.")
+        tensors = {"weight": model.weight, "bias": model.bias}
+        layout = Layout.plan([(n, "F64", t.shape) for n, t in tensors.items()], call.about)
+        parts = [tensors[entry.name].tobytes() for entry in layout.entries]
+        return b"".join([layout.header_bytes(), *parts])
+
     def free(self) -> None:
         """It keeps nothing."""
 
@@ -260,7 +271,7 @@ class ToyFramework:
         order = batch_order(shard, call.batch_size, seed=call.seed, trial=trial, epoch=call.epoch)
         for number, (x, y) in enumerate(_batches(shard, call.batch_size, order)):
             kept = x * (np.random.random(x.shape) >= noise)
-            loss, slope = _loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)
+            loss, slope = loss_and_slope(kept @ tensors["weight"] + tensors["bias"], y)
             if plan is not None and plan.batch == number and plan.strikes(call):
                 if plan.kind is Fault.MEMORY:
                     run_out_of_memory(plan, call, is_auto=self.task.micro_batch == "auto")
@@ -341,13 +352,3 @@ def _batches(
     for rows in buffers.fill(shard, order):
         PROGRESS.tick()
         yield buffers.tensors["x"][:rows].astype(np.float64), buffers.tensors["y"][:rows]
-
-
-def _loss_and_slope(scores: Array, y: Labels) -> tuple[float, Array]:
-    """The mean loss of a batch and its gradient with respect to the scores."""
-    rows = len(y)
-    shifted = scores - scores.max(1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-    slope = np.exp(logs)
-    slope[np.arange(rows), y] -= 1.0
-    return float(-logs[np.arange(rows), y].sum() / rows), slope / rows

@@ -59,6 +59,8 @@ class Board:
         self._forecast = Forecast()
         self._first_s: float | None = None
         self._live_visits = 0
+        #: visits of each trial that were trained or evaluated, by this process or before
+        self._spent: Counter[int] = Counter()
         self._ranking: Ranking | None = None
 
     def record(self, record: Record) -> None:
@@ -85,8 +87,12 @@ class Board:
 
     @property
     def visits_total(self) -> int:
-        """Visits of all trials planned."""
-        return max(self.run.trials, len(self.rows)) * self.run.epochs * self._visits_per_epoch
+        """Visits of all trials planned, as far as the budget of epochs goes."""
+        planned = max(self.run.trials, len(self.rows)) * self.run.epochs * self._visits_per_epoch
+        if self.run.max_epochs is None:
+            return planned
+        left = self.run.max_epochs * self._visits_per_epoch - self._spent.total()
+        return min(planned, self.visits_done + max(0, left))
 
     @property
     def visits_per_s(self) -> float:
@@ -170,6 +176,7 @@ class Board:
             row = self._row(trial)
             row.visits.pop(record.worker, None)
             row.stack = record.trials
+            self._spent[trial] += 1
             self._count(row, row.done + 1)
             if training:
                 loss = member.metrics.get("loss")
@@ -181,6 +188,7 @@ class Board:
         row = self._row(record.trial)
         self._set_status(row, TrialStatus.RUNNING)
         row.epochs = record.epoch + 1
+        self._spent[record.trial] = (row.epochs - row.parent_epochs) * self._visits_per_epoch
         row.loss = record.metrics.get("train_loss", row.loss)
         self._count(row, row.epochs * self._visits_per_epoch)
         value = record.metrics.get(self.run.metric)

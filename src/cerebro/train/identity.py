@@ -11,7 +11,10 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 
+from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
+from cerebro.train.code import describe_code
+from cerebro.train.spec_task import SpecTask
 
 #: Prefix of the modules made of `file.py:Class` tasks.
 FILE_MODULE = "cerebro_task_"
@@ -22,13 +25,18 @@ def describe_task(task: Task) -> tuple[str, str]:
     """`module:Class`, and a SHA-256 of what the task computes with.
 
     That is the source of its classes, of the file they are in, for the functions it calls there,
-    and the values it was given. "" where the class's source cannot be read.
+    and the values it was given. "" where the class belongs to the main module of another process.
     """
-    cls = type(task)
+    cls = type(written(task))
     where = cls.__module__
     if where.startswith(FILE_MODULE):
         where = os.path.abspath(inspect.getfile(cls))
     return f"{where}:{cls.__qualname__}", _digest(task)
+
+
+def written(task: Task) -> Task | MiniBatchSpec:
+    """What the user wrote."""
+    return task.spec if isinstance(task, SpecTask) else task
 
 
 def has_own_state(task: Task) -> bool:
@@ -36,13 +44,14 @@ def has_own_state(task: Task) -> bool:
 
     Such a task cannot be made again from its name alone.
     """
-    if not vars(task):
+    own = written(task)
+    if not vars(own):
         return False
     try:
-        fresh = type(task)()
+        fresh = type(own)()
     except Exception:
         return True
-    return list(_state(vars(task), is_exact=True)) != list(_state(vars(fresh), is_exact=True))
+    return list(_state(vars(own), is_exact=True)) != list(_state(vars(fresh), is_exact=True))
 
 
 def describe_value(value: object) -> str:
@@ -58,7 +67,8 @@ def describe_value(value: object) -> str:
 
 
 def _digest(task: Task) -> str:
-    cls = type(task)
+    own = written(task)
+    cls = type(own)
     # A class of a script or notebook arrives by value on a worker, whose __main__ is another.
     home = sys.modules.get(cls.__module__)
     if cls.__module__ == "__main__" and not hasattr(home, cls.__qualname__.split(".")[0]):
@@ -66,10 +76,11 @@ def _digest(task: Task) -> str:
     try:
         parts = [inspect.getsource(cls)]
     except (OSError, TypeError):
-        return ""
+        # Of a cell of a notebook, or of a line that was typed in.
+        parts = list(describe_code(cls))
     parts += [_source_of(base) for base in cls.__mro__[1:] if _is_users(base)]
     parts.append(_module_source(cls))
-    parts += _state(vars(task))
+    parts += _state(vars(own))
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode(errors="backslashreplace"))
@@ -77,7 +88,8 @@ def _digest(task: Task) -> str:
 
 
 def _is_users(base: type) -> bool:
-    return base is not Task and base.__module__.split(".")[0] not in sys.stdlib_module_names
+    is_ours = base in (Task, MiniBatchSpec)
+    return not is_ours and base.__module__.split(".")[0] not in sys.stdlib_module_names
 
 
 def _source_of(base: type) -> str:

@@ -22,8 +22,12 @@ def gigabytes(size: int) -> str:
 def host_memory() -> str:
     """The most that this process has used, and what there is."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"at most {gigabytes(peak)} of the host's {gigabytes(total)}"
+    return f"at most {gigabytes(peak)} of the host's {gigabytes(host_bytes())}"
+
+
+def host_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def explain_memory(used: str, error: BaseException, hint: str) -> str:

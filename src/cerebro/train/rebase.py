@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cerebro.types import Json
 
 #: The parts of a state's meta that hold hyperparameters, and what schedulers made of them.
-_PARTS = ("groups", "scheduler")
+_PARTS = ("groups", "scheduler", "objects")
 
 
 def rebase_meta(

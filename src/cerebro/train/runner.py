@@ -15,11 +15,13 @@ from typing import cast
 
 from cerebro.data import open_dataset, permutation
 from cerebro.errors import DataError, MissingDependencyError, UsageError
+from cerebro.spec import MiniBatchSpec
 from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
+from cerebro.train.spec_task import as_task
 from cerebro.train.visit import (
     Allocate,
     Framework,
@@ -42,6 +44,7 @@ __all__ = [
 
 #: Name -> module:Class and what to install.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {
+    "spec": ("cerebro.train.spec:SpecFramework", "pip install 'cerebro[torch]'"),
     "torch": ("cerebro.train.torch:TorchFramework", "pip install 'cerebro[torch]'"),
 }
 
@@ -73,6 +76,8 @@ class VisitRunner:
                 "Prepare the old data again, or start a new run on the new."
             )
         self.task = import_task(task) if isinstance(task, str) else task
+        # As it came: a framework may let it set itself up.
+        self._described = describe_task(self.task)
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
         permutation(1, seed=0, trial=0, epoch=0, shard=0)
@@ -86,7 +91,7 @@ class VisitRunner:
 
     def describe(self) -> tuple[str, str]:
         """The task's name and a SHA-256 of what it computes with."""
-        return describe_task(self.task)
+        return self._described
 
     def load(self, ref: CheckpointRef) -> State:
         """The state that a checkpoint holds."""
@@ -159,17 +164,18 @@ def import_task(reference: str) -> Task:
             f"{_place_of(error)}."
         ) from error
     found = getattr(module, name, None)
-    if not isinstance(found, type) or not issubclass(found, Task):
+    if not isinstance(found, type) or not issubclass(found, Task | MiniBatchSpec):
         raise UsageError(
-            f"{reference!r} must name a subclass of cerebro.Task, but {where} has "
-            f"{'no ' + name if found is None else type(found).__name__ + ' ' + name}."
+            f"{reference!r} must name a subclass of cerebro.Task or cerebro.MiniBatchSpec, but "
+            f"{where} has {'no ' + name if found is None else type(found).__name__ + ' ' + name}."
         )
     try:
-        return found()
+        made = found()
     except TypeError as error:
         raise UsageError(
             f"the task {reference!r} must be made without arguments to be named, but: {error}."
         ) from error
+    return as_task(made)
 
 
 def _place_of(error: Exception) -> str:

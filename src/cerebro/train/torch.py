@@ -7,7 +7,7 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -16,9 +16,10 @@ from torch import nn
 from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.task import Batch, Task
-from cerebro.train.codec import plain_text
+from cerebro.task import Task
+from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
+from cerebro.train.score import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.survey import Surveyor
 from cerebro.train.stack.trainer import StackTrainer
@@ -26,8 +27,12 @@ from cerebro.train.torch_attributes import AttributeWatch
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_buffer import PrivateCopy, copy_state
 from cerebro.train.torch_build import Builder, seed_everything
-from cerebro.train.torch_memory import memory_guard
+from cerebro.train.torch_export import export_model
+from cerebro.train.torch_files import load_model_file
+from cerebro.train.torch_memory import device_bytes, memory_guard
+from cerebro.train.torch_metrics import metrics_of
 from cerebro.train.torch_precision import amp_of, autocast, precision
+from cerebro.train.torch_score import score_shard
 from cerebro.train.torch_state import Components
 from cerebro.train.torch_step import TrainStep, micro_batch_of, scalar
 from cerebro.train.visit import (
@@ -52,16 +57,16 @@ class TorchFramework:
         if threads:
             torch.set_num_threads(threads)
         self.task = task
-        self._device = _pick_device(device, worker)
+        self._device = pick_device(device, worker)
         self.device = self._device.type
-        self._batches = TorchBatches(self._device)
+        self._batches = TorchBatches(self._device, task)
         self._builder = Builder(task, self._device)
         self._stacks = StackTrainer(
             task, self._device, self._builder, self._evaluate, self._batches.on_device
         )
         self._private = PrivateCopy()
         self._watch = AttributeWatch()
-        _warm_up(self._device)
+        warm_up(self._device)
 
     def versions(self) -> dict[str, str]:
         # Not the object itself: to unpickle it imports torch.
@@ -116,7 +121,7 @@ class TorchFramework:
         epoch_loss, epoch_rows = epoch_loss + total, epoch_rows + rows
         if call.step == call.steps - 1:
             self._end_epoch(parts, params, call.epoch, epoch_loss / epoch_rows)
-        _require_finite(parts)
+        require_finite(parts)
         self._watch.end(watched, parts.model)
         meta: dict[str, Json] = {
             **parts.meta(),
@@ -166,7 +171,7 @@ class TorchFramework:
             model = self._builder.model(call.seed, call.trials[0], params).eval()
             size = min(self._eval_size(call), shard.rows)
             batch, _ = next(self._batches.in_order(shard, size))
-            return ("loss", *self._metrics(model, batch, params))
+            return ("loss", *metrics_of(self.task, model, batch, params))
 
     def survey(self, call: SurveyCall, shard: Shard) -> Survey:
         surveyor = Surveyor(self.task, self._builder, self._stacks, self._device, self.train)
@@ -179,6 +184,19 @@ class TorchFramework:
             # Another copy each time: the model is the caller's.
             parts.bind_model(*PrivateCopy().take(state), state.meta)
         return parts.model.eval()
+
+    def load_file(self, params: Params, path: str, content: bytes) -> nn.Module:
+        with self._builder.as_guest():
+            return load_model_file(self._builder, self._device, params, path, content)
+
+    def score(self, call: ScoreCall, shard: Shard, models: Sequence[object]) -> ScoreReport:
+        return score_shard(self.task, self._device, self._batches, call, shard, models)
+
+    def memory_bytes(self) -> int:
+        return device_bytes(self._device)
+
+    def export(self, call: ExportCall, model: object, shard: Shard | None) -> bytes:
+        return export_model(call, cast(nn.Module, model), self._batches, shard)
 
     def free(self) -> None:
         self._batches.free()
@@ -242,7 +260,7 @@ class TorchFramework:
         with torch.no_grad(), inside():
             for batch, rows in self._batches.in_order(shard, self._eval_size(call)):
                 values = {"loss": self.task.loss(model, batch, params)}
-                values.update(self._metrics(model, batch, params))
+                values.update(metrics_of(self.task, model, batch, params))
                 for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + scalar(value, name) * rows
         for name, total in totals.items():
@@ -262,28 +280,13 @@ class TorchFramework:
             )
         return size
 
-    def _metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Any]:
-        found = self.task.metrics(model, batch, params)
-        if not isinstance(found, dict):
-            raise UsageError(
-                f"{type(self.task).__name__}.metrics must return a dict of numbers by name, but "
-                f"returned a {type(found).__name__}."
-            )
-        named = {plain_text(k) if isinstance(k, str) else str(k): v for k, v in found.items()}
-        if "loss" in named:
-            raise UsageError(
-                f"{type(self.task).__name__}.metrics must leave the name 'loss' to the value of "
-                "loss(), but gives a metric of that name: call it something else."
-            )
-        return named
-
     def _generator(self, call: VisitCall) -> torch.Generator:
         generator = torch.Generator(device=self._device)
         seed = derive_seed("augment", call.seed, call.trials[0], call.epoch, call.shard)
         return generator.manual_seed(seed)
 
 
-def _warm_up(device: torch.device) -> None:
+def warm_up(device: torch.device) -> None:
     """Make PyTorch load what it loads at a first step (over a second) before the first visit."""
     weight = torch.zeros(1, device=device, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -294,7 +297,7 @@ def _warm_up(device: torch.device) -> None:
     optimizer.step()
 
 
-def _pick_device(device: str, worker: int) -> torch.device:
+def pick_device(device: str, worker: int) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -313,7 +316,7 @@ def _pick_device(device: str, worker: int) -> torch.device:
     return chosen
 
 
-def _require_finite(parts: Components) -> None:
+def require_finite(parts: Components) -> None:
     for name, tensor in parts.parameters():
         # A sum is ten times as cheap, and finite unless something is wrong or about to be.
         if (

@@ -40,7 +40,7 @@ class AttributeWatch:
             self._told.add(key)
             logger.warning(
                 "the model's attribute %s changed from %s to %s in training, but does not travel "
-                "with the trial: at its next visit it is again what model() makes it. If training "
+                "with the trial: at its next visit it is again as it was made. If training "
                 "depends on it, make it a buffer (register_buffer), or write get_extra_state and "
                 "set_extra_state.",
                 ".".join(filter(None, key)),

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import torch
 
 from cerebro.data import BatchBuffers, Shard, batch_order
+from cerebro.task import Task
 from cerebro.train.progress import PROGRESS
+from cerebro.train.torch_decode import Decoder
 from cerebro.train.torch_device import DeviceBatches, Rows, as_tensor, recall
 from cerebro.train.visit import VisitCall
 
@@ -24,19 +26,18 @@ class TorchBatches:
     own: what a task asks of one (`requires_grad_`) is forgotten with it.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._buffers: OrderedDict[int, Buffers] = OrderedDict()
+    def __init__(self, device: torch.device, task: Task | None = None) -> None:
+        self._buffers: OrderedDict[tuple[int, tuple[str, ...]], Buffers] = OrderedDict()
+        self._decoder = None if task is None else Decoder.of(task, device)
         self.on_device = None if device.type == "cpu" else DeviceBatches(device)
 
     def shuffled(self, shard: Shard, call: VisitCall) -> Iterator[Rows]:
         """The batches of a training visit, in its seeded order."""
-        trial = 0 if call.same_order else call.trials[0]
-        order = batch_order(shard, call.batch_size, seed=call.seed, trial=trial, epoch=call.epoch)
-        return self._batches(shard, call.batch_size, order)
+        return self.batches(shard, call.batch_size, order_of(shard, call))
 
     def in_order(self, shard: Shard, batch_size: int) -> Iterator[Rows]:
         """The batches of an evaluation."""
-        return self._batches(shard, batch_size, None)
+        return self.batches(shard, batch_size, None)
 
     def free(self) -> None:
         """Give back the memory of batches and shards."""
@@ -44,13 +45,18 @@ class TorchBatches:
         if self.on_device is not None:
             self.on_device.free()
 
-    def _batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
-        if self.on_device is not None:
-            return counted(self.on_device.batches(shard, size, order))
-        return counted(self._fill(shard, size, order))
+    def batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
+        """The rows that `order` names, default all as they lie."""
+        decoder = self._decoder
+        if self.on_device is None or (decoder is not None and decoder.is_due_on_host(shard)):
+            found = self._fill(shard, size, order)
+        else:
+            found = self.on_device.batches(shard, size, order)
+        return counted(found if decoder is None else map(decoder, found))
 
     def _fill(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
-        buffers, views = recall(self._buffers, size, lambda: _make_buffers(shard, size))
+        key = size, tuple(shard.schema)
+        buffers, views = recall(self._buffers, key, lambda: _make_buffers(shard, size))
         others = [name for name in shard.columns if name not in views]
         for rows in buffers.fill(shard, order):
             batch: dict[str, Any]
@@ -61,6 +67,12 @@ class TorchBatches:
             for name in others:
                 batch[name] = as_tensor(buffers.values(name))
             yield batch, rows
+
+
+def order_of(shard: Shard, call: VisitCall) -> Any:
+    """The seeded order in which a training visit sees the rows of its shard."""
+    trial = 0 if call.same_order else call.trials[0]
+    return batch_order(shard, call.batch_size, seed=call.seed, trial=trial, epoch=call.epoch)
 
 
 def counted(batches: Iterator[_T]) -> Iterator[_T]:

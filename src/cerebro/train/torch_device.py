@@ -63,7 +63,9 @@ class DeviceBatches:
     def __init__(self, device: torch.device, *, resident_bytes: int | None = None) -> None:
         self._device = device
         self.resident = ResidentShards(device, resident_bytes)
-        self._stages: OrderedDict[int, tuple[_Stage, _Stage]] = OrderedDict()
+        self._stages: OrderedDict[tuple[int, tuple[str, ...]], tuple[_Stage, _Stage]] = (
+            OrderedDict()
+        )
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -99,7 +101,7 @@ class DeviceBatches:
         index = np.arange(shard.rows) if order is None else order
         stages = recall(
             self._stages,
-            size,
+            (size, tuple(shard.schema)),
             lambda: (_Stage(shard, size, self._stream), _Stage(shard, size, self._stream)),
         )
         fills = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 from cerebro.task import Task
-from cerebro.train.memory import explain_memory, gigabytes, host_memory
+from cerebro.train.memory import explain_memory, gigabytes, host_bytes, host_memory
 from cerebro.train.torch_step import micro_batch_of
 from cerebro.train.visit import OutOfMemory, VisitCall
 
@@ -22,9 +22,16 @@ _ON_DEVICE = re.compile(
 _ON_HOST = re.compile(r"can't allocate memory|not enough memory: you tried to allocate")
 
 
+def device_bytes(device: torch.device) -> int:
+    """The memory of a device, or of the host."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return host_bytes()
+
+
 @contextlib.contextmanager
-def memory_guard(task: Task, device: torch.device, call: VisitCall) -> Iterator[None]:
-    """Raises `OutOfMemory` in place of the many errors that mean it."""
+def explained(device: torch.device, hint: str) -> Iterator[None]:
+    """Raises `OutOfMemory` with this hint in place of the many errors that mean it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     try:
@@ -33,11 +40,26 @@ def memory_guard(task: Task, device: torch.device, call: VisitCall) -> Iterator[
         found = _memory_error(error)
         if found is None:
             raise
-        is_host = isinstance(found, MemoryError) or bool(_ON_HOST.search(str(found)))
-        used = host_memory() if is_host or device.type != "cuda" else _device_memory(device)
+        raise OutOfMemory(explain_memory(_used(device, found), found, hint)) from found
+
+
+@contextlib.contextmanager
+def memory_guard(
+    task: Task, device: torch.device, call: VisitCall, hint: str | None = None
+) -> Iterator[None]:
+    """Raises `OutOfMemory` for the many errors that mean it; `hint` says what would help."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        yield
+    except Exception as error:
+        found = _memory_error(error)
+        if found is None:
+            raise
+        used = _used(device, found)
         is_splittable = _is_splittable(task, call)
-        hint = _hint(task, call, is_splittable=is_splittable)
-        raise OutOfMemory(explain_memory(used, found, hint), is_splittable=is_splittable) from found
+        told = hint or _hint(task, call, is_splittable=is_splittable)
+        raise OutOfMemory(explain_memory(used, found, told), is_splittable=is_splittable) from found
 
 
 def _memory_error(error: BaseException | None) -> BaseException | None:
@@ -51,6 +73,11 @@ def _memory_error(error: BaseException | None) -> BaseException | None:
             return error
         error = error.__cause__
     return None
+
+
+def _used(device: torch.device, error: BaseException) -> str:
+    is_host = isinstance(error, MemoryError) or bool(_ON_HOST.search(str(error)))
+    return host_memory() if is_host or device.type != "cuda" else _device_memory(device)
 
 
 def _device_memory(device: torch.device) -> str:

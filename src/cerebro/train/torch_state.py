@@ -16,6 +16,9 @@ from cerebro.train.torch_buffer import CODES, DTYPES, view_of
 from cerebro.train.visit import Allocate
 from cerebro.types import Json
 
+#: Tensors that are no part of the model.
+_ELSEWHERE = ("optimizer.", "object.")
+
 
 class Components:
     """Everything of a trial that has state: model, optimizer, scheduler, gradient scaler.
@@ -78,17 +81,17 @@ class Components:
         """Take over the model's part of a state; the optimizer stays as it was built."""
         known: set[str] = set()
         for name, param in self.parameters():
-            _take(param, view_of(layout, buffer, _entry(layout, name, param)))
+            take(param, view_of(layout, buffer, _entry(layout, name, param)))
             known.add(name)
         for name, tensor in self.model.named_buffers():
-            _take(tensor, view_of(layout, buffer, _entry(layout, f"model.{name}", tensor)))
+            take(tensor, view_of(layout, buffer, _entry(layout, f"model.{name}", tensor)))
             known.add(f"model.{name}")
         for entry in layout.entries:
             if entry.name in self._plain:
                 module, attribute = self._plain[entry.name]
                 device = getattr(module, attribute).device
                 setattr(module, attribute, view_of(layout, buffer, entry).to(device))
-            elif entry.name not in known and not entry.name.startswith("optimizer."):
+            elif entry.name not in known and not entry.name.startswith(_ELSEWHERE):
                 raise _other_model(f"no {entry.name}", f"{entry.dtype} {list(entry.shape)}")
         frozen = set(cast("list[str]", meta["frozen"]))
         for name, param in self.model.named_parameters():
@@ -223,7 +226,7 @@ def _slots_of(layout: Layout) -> list[tuple[str, str, Entry]]:
     return found
 
 
-def _take(tensor: Tensor, view: Tensor) -> None:
+def take(tensor: Tensor, view: Tensor) -> None:
     """Give a live tensor the values of a view, by becoming it where that keeps its strides."""
     if tensor.is_cpu and (tensor.is_contiguous() or _is_expanded(tensor)):
         tensor.data = view

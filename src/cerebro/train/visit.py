@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cerebro.data import Shard
 from cerebro.types import Json, Params, Split
+
+if TYPE_CHECKING:
+    from cerebro.train.model_file import ExportCall
+    from cerebro.train.score import ScoreCall, ScoreReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class VisitCall:
 
 #: Row-weighted sums: name -> (sum over rows, rows). Adding them over shards keeps means exact.
 Sums = dict[str, tuple[float, int]]
+#: Metrics of single batches, in order: name -> (values, rows of each).
+Batches = dict[str, tuple[list[float], list[int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,8 @@ class MemberReport:
     """What a visit made of one of its trials."""
 
     sums: Sums
+    #: In place of sums, for a task that makes an epoch's metrics of those of its batches itself.
+    batches: Batches | None = None
     #: Loss of each training step, in order.
     losses: tuple[float, ...] = ()
     #: Number of the first of these steps, counted over the trial's life.
@@ -102,6 +110,8 @@ class VisitReport:
     hop_s: float = 0.0
     #: Names of the metrics an evaluation gives, when the call asked for a probe.
     metric_names: tuple[str, ...] = ()
+    #: Names of the metrics that training gives, where those are not the sums'.
+    train_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +226,33 @@ class Framework(Protocol):
 
     def load(self, params: Params, state: State) -> object:
         """A model ready for use, with the state's weights."""
+        ...
+
+    def load_file(self, params: Params, path: str, content: bytes) -> object:
+        """The model that a file of weights holds, ready for use.
+
+        `path` tells by its ending how to read `content`. Files that could run code when they are
+        read are refused.
+        """
+        ...
+
+    def score(self, call: ScoreCall, shard: Shard, models: Sequence[object]) -> ScoreReport:
+        """Test models on a shard, or let them predict it; one of `call.params` for each.
+
+        `models` are what `load` or `load_file` gave. Batches come in the order of the rows, each
+        read and decoded once for all of them; what one does to a batch no other sees, and nothing
+        depends on who else is there. A test gives sums over rows, or a task with an aggregation of
+        its own the metrics of single batches; values that are not finite are given as they are.
+        A prediction gives columns with one entry for each row (`Predictions` gathers them).
+        """
+        ...
+
+    def memory_bytes(self) -> int:
+        """The memory of its device: half of it may be taken by models that stay loaded."""
+        ...
+
+    def export(self, call: ExportCall, model: object, shard: Shard | None) -> bytes:
+        """A model that `load` gave, as the content of a file; `shard` has rows to try it on."""
         ...
 
     def free(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from cerebro.cli.rehearsal import describe_rungs, drawn_from, made_up
+from cerebro.cli.rehearsal import describe_rungs
+from cerebro.run.rehearsal import drawn_from, made_up
 from cerebro.types import Mode
 
 

@@ -34,7 +34,7 @@ space:
 keep_top: 3
 stack: 4
 same_order: true
-stopper: {name: asha, eta: 4}
+stopper: {name: patience, patience: 2}
 goal: {target: 0.97}
 budget: 30m
 concurrent: 8
@@ -119,7 +119,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "device": "cpu",
         "stack": 4,
         "same_order": True,
-        "stopper": {"name": "asha", "eta": 4},
+        "stopper": {"name": "patience", "patience": 2},
         "goal": {"target": 0.97},
         "budget": "30m",
         "concurrent": 8,
@@ -203,7 +203,10 @@ def test_a_stopper_may_say_how_many_trials_there_are() -> None:
 
 def test_what_is_asked_for_is_what_the_file_says() -> None:
     request = load(FULL).to_request()
-    assert (request.stopper, request.goal) == ({"name": "asha", "eta": 4}, {"target": 0.97})
+    assert (request.stopper, request.goal) == (
+        {"name": "patience", "patience": 2},
+        {"target": 0.97},
+    )
     assert (request.budget, request.concurrent, request.seeds) == ("30m", 8, 3)
     assert (request.metric, request.mode) == (["val_accuracy"], ["max"])
     assert (request.constraints, request.folds) == ({"val_seconds": 2.5}, 0)
@@ -251,6 +254,8 @@ def test_what_is_asked_for_is_what_the_file_says() -> None:
         (20, "  wd: {lognormal: [1, 0]}", "`space.wd`: unknown domain 'lognormal'."),
         (14, "mode: [max, min]", "each metric needs a mode, but got"),
         (25, "stopper: ahsa", "unknown stopper 'ahsa'."),
+        (25, "stopper: {eta: 4}", "a stopper as a mapping needs a name, one of asha, "),
+        (25, "stopper: asha", "stopper 'asha' weighs trials against each other"),
         (25, "stopper: 5", "a stopper is a name ("),
         (25, "stopper: {name: asha, etaa: 4}", "unknown argument of stopper 'asha' 'etaa'."),
         (25, "stopper: {name: asha, grace: 9}", "`grace < epochs` must hold"),
@@ -392,9 +397,9 @@ def test_an_override_may_change_the_search(overrides: list[str]) -> None:
 @pytest.mark.parametrize(
     ("overrides", "key", "value"),
     [
-        (["stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
-        (["stopper=asha", "stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
-        (["stopper=[asha, patience]"], "stopper", ["asha", "patience"]),
+        (["stopper.patience=3"], "stopper", {"name": "patience", "patience": 3}),
+        (["seeds=1", "stopper=asha", "stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
+        (["seeds=1", "stopper=[asha, patience]"], "stopper", ["asha", "patience"]),
         (["budget=10m"], "budget", "10m"),
         (["budget=", "budget.epochs=9"], "budget", {"epochs": 9}),
         (["goal.target=0.9"], "goal", {"target": 0.9}),
@@ -410,7 +415,7 @@ def test_an_override_may_change_how_far_trials_are_trained(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("stopper.eta=0", "override 'stopper.eta=0': `eta >= 2` must hold, but got eta=0."),
+        ("stopper.patience=0", "override 'stopper.patience=0': `patience >= 1` must hold"),
         ("budget.epochs=9", "override 'budget.epochs=9': `budget` is '30m', which has no keys"),
         ("budget=10x", "override 'budget=10x': `budget`: a time must be a positive number"),
         ("epochz=3", "override 'epochz=3': unknown key 'epochz'. Known: name, "),

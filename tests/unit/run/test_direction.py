@@ -6,11 +6,12 @@ import pytest
 
 from cerebro.run.direction import Direction
 from cerebro.search.conductor import Conductor, Propose
-from cerebro.search.decision import Promote, Stop
+from cerebro.search.decision import Outcome, Promote, Stop
 from cerebro.search.sampler import GridSampler
 from cerebro.search.space import parse_space
+from cerebro.search.stopper import Endless
 from cerebro.search.stoppers import make_stopper
-from cerebro.types import Mode
+from cerebro.types import Mode, Params, TrialStatus
 
 STEPS, EPOCHS = 2, 4
 LRS = [0.1, 0.2, 0.3, 0.4]
@@ -125,3 +126,48 @@ def test_another_version_of_a_search_goes_on_from_what_was_decided(
     found = direction(HALVING)
     found.begin([*RECORDS, promote(2, 0)])
     assert "would not decide now as it did before (promote 0 2)" in caplog.text
+
+
+HALT: dict[str, Any] = {"type": "decision", "what": "halt", "by": "search", "reason": "reached"}
+
+
+def test_the_end_of_a_run_is_no_second_thought(caplog: pytest.LogCaptureFixture) -> None:
+    found = direction({"name": "goal", "target": 0.25})
+    found.begin([*RECORDS[:4], promote(EPOCHS, 0, 1, 2, 3), *RECORDS[5:], HALT])
+    assert not caplog.text
+    assert found.take() == []
+
+
+def test_what_was_on_its_way_when_people_ended_a_run_ends_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = direction(HALVING)
+    found.begin([*(trial(n) for n in range(3)), {**HALT, "by": "me@here"}, trial(3)])
+    assert not caplog.text
+    assert found.take() == []
+
+
+class Listener(GridSampler):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_space({"lr": LRS}))
+        self.told: list[tuple[int, Params, TrialStatus]] = []
+
+    def tell(self, number: int, params: Params, outcome: Outcome) -> None:
+        self.told.append((number, params, outcome.status))
+
+
+def test_a_sampler_learns_from_what_people_add_but_not_from_copies() -> None:
+    sampler = Listener()
+    conductor = Conductor(
+        *(sampler, Endless()), epochs=EPOCHS, concurrent=None, objectives=[("loss", Mode.MIN)]
+    )
+    found = Direction(conductor, steps=STEPS, epochs=EPOCHS, is_gated=False)
+    added: dict[str, Any] = {"proposal": None, "params": {"lr": 0.7}, "command": "1"}
+    copy = {**added, "trial": 5, "parent": 0, "visits": 1}
+    found.begin([*(trial(n) for n in range(4)), {**trial(0), **added, "trial": 4}])
+    found.hear({**trial(0), **copy})
+    for number in (4, 5):
+        found.hear({"type": "trial_end", "trial": number, "status": "failed"})
+    assert sampler.told == [(-5, {"lr": 0.7}, TrialStatus.FAILED)]

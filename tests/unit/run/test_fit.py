@@ -275,6 +275,12 @@ def test_trackers_are_told_the_whole_run_in_order(data, root):
     assert not any(record.replayed for record in notes.of(records.EpochFinished))
 
 
+def test_trackers_are_told_of_as_many_trials_as_the_budget_allows(data, root):
+    notes = Notes()
+    fit_toy(root, toy_spec(data, budget={"trials": 1}), trackers=[notes])
+    assert notes.records[0].trials == 1
+
+
 def test_trackers_of_a_resumed_run_are_told_what_came_before(data, root):
     spec = toy_spec(data, {"fail": ["raise", None], "lr": 0.5})
     fit_until(root, spec, 1, "epoch", trial=1)

@@ -9,7 +9,7 @@ from cerebro.run.entry import entries, stack_entry
 from cerebro.run.history import Extract, RunHistory
 from cerebro.storage.layout import checkpoint_name
 from cerebro.types import Mode, TrialStatus
-from tests.experiments import toy_spec
+from tests.experiments import make_toy_data, toy_spec
 from tests.unit.run.test_history import end_record, epoch_record, trial_record
 
 STEPS = 2
@@ -257,3 +257,12 @@ def test_records_of_an_epoch_that_were_cut_off_are_made_good(spec):
 def test_a_stack_that_is_over_does_not_go_on(spec):
     records = [visit(0, 0, 1), end_record("diverged", 0), end_record("stopped", 1)]
     assert entries(replay(*composed(0, 1), *records), spec) == []
+
+
+def test_who_has_left_a_stack_is_not_worked_on_with_it(tmp_path):
+    """Units enter in the order in which they were last worked on, as they would without a kill."""
+    left = {"type": "left", "trial": 0, "checkpoints": []}
+    history = replay(*composed(0, 1), left, trial_record(2), visit(0, 0, 1))
+    make_toy_data(tmp_path / "data")
+    found = entries(history, toy_spec(tmp_path / "data", epochs=100))
+    assert [entry.live.id for entry in found] == [0, 2, UNIT]

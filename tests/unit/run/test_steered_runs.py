@@ -12,6 +12,9 @@ from cerebro.backend import InlineBackend
 from cerebro.backend.base import Done, Event
 from cerebro.results import Result
 from cerebro.run.spec import Checkpointing
+from cerebro.search.domain import LogUniform
+from cerebro.storage import LocalStore
+from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from tests.experiments import fit_toy, make_toy_data, toy_spec
 
@@ -45,10 +48,24 @@ def data(tmp_path: Path) -> Path:
 
 def steered(data: Path, name: str, plan: dict[int, Any], workers: int = 1, **changes: Any) -> Any:
     root = data.parent / name
-    spec = toy_spec(data, SPACE, **{"epochs": 3, "stack": False, **changes})
-    fit_toy(root, spec, backend=Meddling(root, plan), workers=workers)
+    keep_top = changes.pop("keep_top", None)
+    space = changes.pop("space", SPACE)
+    spec = toy_spec(data, space, **{"epochs": 3, "stack": False, **changes})
+    fit_toy(root, spec, backend=Meddling(root, plan), workers=workers, keep_top=keep_top)
     check(root)
     return Result.open(root)
+
+
+def send(root: Path, asked: dict[str, Any]) -> None:
+    (root / "inbox").mkdir(exist_ok=True)
+    (root / "inbox" / "1.json").write_text(json.dumps(asked))
+
+
+def refused(root: Path) -> list[str | None]:
+    """Of each command why it was refused, as far as a line goes."""
+    records = read(LocalStore(root)).records
+    found = [record["refused"] for record in records if record["type"] == "command"]
+    return [None if why is None else str(why)[:40] for why in found]
 
 
 def command(verb: str, trial: int, **more: Any) -> dict[str, Any]:
@@ -105,6 +122,60 @@ def test_stopped_and_let_go_on_at_once(data, workers):
     assert len(result.history(0)) == 4
 
 
+def test_each_command_is_judged_by_what_those_before_it_have_brought_about(data):
+    plan = {2: [command("extend", 0, epochs=6), command("extend", 0, epochs=5)]}
+    result = steered(data, "both", plan)
+    assert len(result.history(0)) == 6
+    assert refused(data.parent / "both") == [None, "t0000 must be meant to have fewer than 5"]
+
+
+def test_what_waits_after_the_end_of_a_run_ends(data):
+    """Nobody is left to let it go on."""
+    changes = {"stopper": {"name": "asha", "eta": 2}, "budget": {"epochs": 5}, "epochs": 4}
+    steered(data, "ended", {}, **changes)
+    before = Result.open(data.parent / "ended")
+    stopped = next(t.number for t in before.trials if len(before.history(t.number)) == 1)
+    send(data.parent / "ended", command("extend", stopped, epochs=2))
+    result = steered(data, "ended", {}, **changes)
+    assert result.is_finished
+    assert len(result.history(stopped)) == 2
+
+
+@pytest.mark.parametrize("stack", [4, False])
+def test_a_trial_whose_stack_was_given_up_at_the_end_goes_on_from_its_state(data, stack):
+    """Its state was taken out of the stack, of which nothing was kept."""
+    name = f"kept-{stack}"
+    changes = {"epochs": 2, "stack": stack, "keep_top": 1}
+    best = steered(data, name, {}, **changes).best.number
+    send(data.parent / name, command("extend", best, epochs=4))
+    result = steered(data, name, {}, **changes)
+    longer = steered(data, f"longer-{stack}", {}, **{**changes, "epochs": 4, "keep_top": None})
+    found = [epoch["val_loss"] for epoch in result.history(best)]
+    expected = [epoch["val_loss"] for epoch in longer.history(best)]
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_member_of_a_stack_goes_on_once_the_last_of_the_others_ends(data):
+    """It waits for epochs of the budget, which another that was to go on alone gives back."""
+    changes = {"search": "random", "num_trials": 2, "seed": 279, "stack": 3}
+    stopper = {"stopper": {"name": "hyperband", "eta": 2}, "budget": {"epochs": 5}}
+    plan = {0: [command("extend", 1, epochs=6)]}
+    space = {"lr": LogUniform(1e-3, 1.0)}
+    result = steered(data, "promoted", plan, **changes, **stopper, space=space)
+    assert statuses(result) == ["finished", "stopped"]
+
+
+def test_a_search_learns_from_what_people_add(data):
+    options = {"search": "tpe", "search_options": {"startup_trials": 1}, "num_trials": 4}
+    changes = {**options, "concurrent": 1, "epochs": 1, "space": {"lr": LogUniform(1e-4, 1.0)}}
+    alone = steered(data, "alone", {}, **changes)
+    plan = {1: [{"command": "add", "params": {"lr": 0.9}}] * 2}
+    helped = steered(data, "helped", plan, **changes)
+    found = [t.params for t in helped.trials if t.params != {"lr": 0.9}]
+    assert found[:1] == [t.params for t in alone.trials][:1]
+    assert found[1:] != [t.params for t in alone.trials][1:]
+
+
 def test_what_is_refused_takes_no_number(data):
     wrong = command("clone", 0, params={"batch_size": 0})
     plan = {2: [wrong, {"command": "add", "params": {"lr": 0.3}}]}
@@ -116,9 +187,7 @@ def test_an_added_trial_of_a_run_that_was_ended_is_trained_to_its_end(data):
     stopper = {"name": "asha", "eta": 2}
     changes = {"search": "grid", "stopper": stopper, "budget": {"epochs": 5}}
     steered(data, "ended", {}, **changes)
-    (data.parent / "ended" / "inbox").mkdir(exist_ok=True)
-    add = {"command": "add", "params": {"lr": 0.3}}
-    (data.parent / "ended" / "inbox" / "1.json").write_text(json.dumps(add))
+    send(data.parent / "ended", {"command": "add", "params": {"lr": 0.3}})
     result = steered(data, "ended", {}, **changes)
     assert result.is_finished
     assert len(result.history(result.trials[-1].number)) == 3

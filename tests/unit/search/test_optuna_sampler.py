@@ -28,11 +28,12 @@ from cerebro.search.domain import (
     RandInt,
     Uniform,
 )
+from cerebro.search.entrant import Judgement
 from cerebro.search.optuna_sampler import OptunaSampler
 from cerebro.search.sampler import Sampler, make_sampler
 from cerebro.search.space import Space, parse_space
 from cerebro.testing.sampler_contract import SamplerContract
-from cerebro.types import Params, TrialStatus
+from cerebro.types import Mode, Params, TrialStatus
 
 CNN = {"kind": "cnn", "depth": tune.randint(1, 3)}
 MLP = {"kind": "mlp", "width": [32, 64]}
@@ -203,15 +204,55 @@ def test_a_constraint_that_is_violated_keeps_the_search_away(
     assert np.mean(xs) > 0.3
 
 
-def test_a_failed_trial_counts_for_nothing() -> None:
-    failed, silent = tpe({"x": Uniform(0, 1)}), tpe({"x": Uniform(0, 1)})
-    for number in range(12):
-        for sampler in (failed, silent):
-            sampler.ask(number)
-    statuses = (TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY, TrialStatus.DIVERGED)
-    for number in range(11):
-        failed.tell(number, failed.ask(number) or {}, Outcome(None, statuses[number % 3]))
-    assert failed.ask(12) == silent.ask(12)
+FAILURES = (TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY, TrialStatus.DIVERGED)
+
+
+@pytest.mark.parametrize("modes", [("max",), ("max", "min")])
+def test_failures_keep_the_search_away(modes: tuple[str, ...]) -> None:
+    """The larger the better, but what is above a half fails: unheard of, all would be above."""
+
+    def score(params: Params) -> Outcome:
+        x = float(params["x"])  # type: ignore[arg-type]
+        values = (x, x * x)[: len(modes)]
+        return Outcome(None, FAILURES[int(100 * x) % 3]) if x > 0.5 else finished(*values)
+
+    xs = numbers(search_with(tpe({"x": Uniform(0, 1)}, 60, modes=modes), score, 60), "x")
+    assert sum(x > 0.5 for x in xs[30:]) < 20
+
+
+def test_failures_before_the_first_value_count_from_then_on() -> None:
+    def play(first: int) -> Params | None:
+        """Trial `first` finishes before the others fail, or after."""
+        sampler = tpe({"x": Uniform(0, 1)}, 20)
+        params = [sampler.ask(number) or {} for number in range(12)]
+        for number in sorted(range(12), key=lambda number: (number != first, number)):
+            ends = Outcome(None, FAILURES[number % 3]) if number != 11 else finished(0.3)
+            sampler.tell(number, params[number], ends)
+        return sampler.ask(12)
+
+    assert play(11) == play(0)
+
+
+def test_a_search_of_which_all_fails_goes_on() -> None:
+    sampler = tpe({"x": Uniform(0, 1)}, 30)
+    for number in range(30):
+        params = sampler.ask(number)
+        assert params is not None
+        sampler.tell(number, params, Outcome(None, TrialStatus.DIVERGED))
+
+
+def test_what_fails_breaks_the_constraints() -> None:
+    """Else it would be better than all that break them."""
+    score = Judgement([("loss", Mode.MIN)], [("size", 1.0)]).outcome
+    sampler = tpe({"x": Uniform(0, 1)}, 60)
+    asked: list[float] = []
+    for number in range(60):
+        params = sampler.ask(number) or {}
+        x = float(params["x"])  # type: ignore[arg-type]
+        ends = score({"loss": 0.0, "size": 2 + x}, TrialStatus.FINISHED)
+        sampler.tell(number, params, score(None, TrialStatus.FAILED) if x > 0.5 else ends)
+        asked.append(x)
+    assert np.mean(asked[30:]) < 0.35
 
 
 def test_a_trial_that_waits_counts_until_it_is_told_again() -> None:

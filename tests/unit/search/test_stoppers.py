@@ -103,7 +103,8 @@ def test_an_object_is_taken_as_it_is() -> None:
     ("value", "message"),
     [
         ("ahsa", "unknown stopper 'ahsa'.*Did you mean 'asha'"),
-        ({"eta": 3}, "unknown stopper"),
+        ({"eta": 3}, "needs a name, one of asha, .*pbt and all.*but got {'eta': 3}"),
+        ([{"name": None}], "needs a name, one of asha"),
         ({"name": "asha", "etta": 3}, "unknown argument of stopper 'asha' 'etta'.*'eta'"),
         ({"name": "asha", "epochs": 3}, "unknown argument"),
         ({"name": "asha", "eta": 1}, "`eta >= 2` must hold, but got eta=1"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -41,6 +42,21 @@ def test_a_resumed_run_counts_what_was_done_before() -> None:
     for record in resumed_run():
         board.record(record)
     assert board.visits_done == board.visits_total == 18
+
+
+def test_no_more_visits_are_planned_than_the_budget_allows() -> None:
+    """Two epochs of three visits are paid for; a trial that ends early has cost what it trained."""
+    board = Board()
+    board.record(dataclasses.replace(started(), max_epochs=2))
+    assert board.visits_total == 6
+    board.record(begun(visit((0,), 0, 0)))
+    board.record(visit((0,), 0, 0))
+    board.record(TrialFinished(trial=0, status=TrialStatus.DIVERGED, error="x"))
+    assert (board.visits_done, board.visits_total) == (6, 11)
+    for epoch in (0, 1):
+        metrics = epoch_metrics(1, epoch)
+        board.record(EpochFinished(trial=1, epoch=epoch, metrics=metrics, seconds=1.0))
+    assert (board.visits_done, board.visits_total) == (12, 12)
 
 
 def test_a_lost_worker_holds_no_visit() -> None:

@@ -108,3 +108,20 @@ def test_nothing_but_plain_types_leaves():
     assert all(type(key) is str for key in encoded)
     assert [type(item) for item in encoded["a"]] == [str, int, float]
     assert type(encoded["t"]["v"][0]) is float
+
+
+def test_what_lies_outside_is_named_and_found_again():
+    kept = []
+
+    def outside(value):
+        if not isinstance(value, np.ndarray):
+            return None
+        kept.append(value)
+        return [len(kept) - 1, "array"]
+
+    value = {"a": (np.zeros(2), [1.5]), 3: {"b": np.ones(1)}, "~": np.ones(2)}
+    encoded = json.loads(json.dumps(encode(value, "it", outside), allow_nan=False))
+    found = decode(encoded, lambda given: kept[given[0]])
+    assert found["a"][0] is kept[0]
+    assert type(found["a"]) is tuple
+    assert (found["a"][1], found[3]["b"], found["~"]) == ([1.5], kept[1], kept[2])

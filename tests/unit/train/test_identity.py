@@ -130,6 +130,36 @@ def test_a_class_of_another_main_module_has_no_digest(tmp_path):
     assert second == ""
 
 
+TYPED = """
+FACTOR = {factor}
+def helper(x):
+    return x * {helper}
+class Mine(Task):
+    size = 3
+    def loss(self, model, batch, params):
+        return helper(FACTOR) + {loss}
+"""
+
+
+def typed_digest(factor=1, helper=2, loss=3):
+    """The digest of a task whose code is in no file."""
+    code = TYPED.format(factor=factor, helper=helper, loss=loss)
+    program = (
+        "from cerebro.task import Task; from cerebro.train.identity import describe_task; "
+        f"exec({code!r}); print(describe_task(Mine())[1])"
+    )
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_code_that_is_in_no_file_has_a_digest_too():
+    same = typed_digest()
+    assert len(same.strip()) == 64
+    assert typed_digest() == same
+    others = {typed_digest(factor=9), typed_digest(helper=9), typed_digest(loss=9)}
+    assert len(others | {same}) == 4
+
+
 class Plain(Task):
     pass
 

@@ -75,7 +75,7 @@ def test_the_next_batch_is_on_its_way_while_one_is_used(data):
     batches, shard = DeviceBatches(CPU, resident_bytes=0), data.open_shard("train", 0)
     loop = batches.batches(shard, 4, None)
     (first, _) = next(loop)
-    stages = batches._stages[4]
+    (stages,) = batches._stages.values()
     assert stages[1].views["label"].tolist() == shard.columns["label"][4:8].tolist()
     assert first["label"].tolist() == shard.columns["label"][:4].tolist()
 

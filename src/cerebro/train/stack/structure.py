@@ -59,6 +59,8 @@ def obstacle(task: Task, params: Params, model: nn.Module, optimizer: Any, sched
     for method in ("augment", "on_epoch_start", "on_epoch_end"):
         if task.has(method):
             return f"{type(task).__name__}.{method} is called for each trial alone"
+    if task.has("decode"):
+        return f"{type(task).__name__}.decode makes each batch anew"
     if task.micro_batch is not None:
         return f"{type(task).__name__}.micro_batch cuts the batches of each trial alone"
     if params.get("amp", task.amp) == "fp16":

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro.cli.estimate import estimate_s, measure
+from cerebro.run.estimate import estimate_s, measure
 
 TRIALS = [
     {"type": "trial", "trial": 0, "params": {"lr": 0.1, "width": 8}, "start": 0},

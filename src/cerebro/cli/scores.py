@@ -1,0 +1,105 @@
+"""`cerebro test`, `cerebro predict` and `cerebro export`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerebro.cli.directory import open_directory
+from cerebro.experiment import Experiment
+from cerebro.results import Result
+from cerebro.train.score_parts import number_to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of models on the command line."""
+
+    run: Path
+    models: tuple[str, ...]
+    split: str
+    data: Path | None
+    batch_size: int | None
+    workers: int | None
+    device: str
+    which: str
+    output: Path | None = None
+
+
+def test(ask: Question, *, is_json: bool) -> None:
+    """Print the metrics of models over a split."""
+    experiment, task = _open(ask)
+    result = experiment.run_test(
+        task,
+        list(ask.models),
+        ask.batch_size,
+        split=ask.split,
+        which=ask.which,
+        device=ask.device,
+    )
+    if not is_json:
+        print(result)
+        return
+    rows = [
+        {"model": model, "metrics": {n: number_to_json(v) for n, v in metrics.items()}}
+        for model, metrics in result.metrics.items()
+    ]
+    json.dump(rows, sys.stdout, indent=1)
+    print()
+
+
+def predict(ask: Question) -> None:
+    """Write what models say about a split, and print how it begins."""
+    experiment, task = _open(ask)
+    result = experiment.run_predict(
+        task,
+        list(ask.models),
+        ask.batch_size,
+        split=ask.split,
+        which=ask.which,
+        device=ask.device,
+        output=ask.output,
+    )
+    print(result)
+
+
+def export(
+    run: Path, trial: str, *, to: str, output: Path | None, which: str, columns: str | None
+) -> None:
+    """Write a trial's model as a file, and print where it is."""
+    _import_from_here()
+    open_directory(run)
+    result = Result.open(run)
+    chosen: str | int = result.best.number if trial == "best" else _number(trial)
+    names = None if columns is None else columns.split(",")
+    print(result.export(chosen, to=to, path=output, which=which, columns=names))
+
+
+def _open(ask: Question) -> tuple[Experiment, str]:
+    """The run as an experiment, and the name of its task."""
+    _import_from_here()
+    open_directory(ask.run)
+    document = Result.open(ask.run).document
+    root = os.path.realpath(ask.run)
+    experiment = Experiment(
+        name=os.path.basename(root),
+        data=str(document.spec["data"]) if ask.data is None else ask.data,
+        store=os.path.dirname(root),
+        workers=ask.workers,
+        threads_per_worker=int(str(document.spec["threads_per_worker"])),
+    )
+    return experiment, document.task
+
+
+def _number(trial: str) -> str | int:
+    return int(trial) if trial.isascii() and trial.isdecimal() else trial
+
+
+def _import_from_here() -> None:
+    """Tasks may be modules of the current directory, as when they were trained."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)

@@ -1,0 +1,161 @@
+"""The raw data of an experiment: where it is, and the dataset that is made of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from cerebro.backend.base import Backend
+from cerebro.data import open_dataset
+from cerebro.data.etl import mirror
+from cerebro.data.etl.ledger import scratch_path
+from cerebro.data.etl.raw import Raw
+from cerebro.data.etl.reading import Reader
+from cerebro.data.manifest import FILE
+from cerebro.data.sources.locators import Locators, Plan
+from cerebro.errors import UsageError
+from cerebro.etl_spec import ETLSpec
+from cerebro.run.etl import EtlSettings, Shown, run_etl
+from cerebro.run.etl_report import EtlReport
+from cerebro.search.wording import show
+from cerebro.storage.remote import fetch, is_remote, join, local_path
+from cerebro.storage.store import LocalStore
+from cerebro.types import Split
+
+#: Names in the output directory.
+PREPARED, MISC, MODELS = "etl", "misc", "models"
+
+
+class RawData:
+    """What the locators of an experiment name, and what is made of it.
+
+    Args:
+        params: The documented dictionary of locators.
+        output: A local directory for what has no place of its own.
+
+    >>> import tempfile
+    >>> RawData({"etl_dir": "prepared"}, tempfile.mkdtemp()).path.endswith("/prepared")
+    True
+    """
+
+    def __init__(self, params: Mapping[str, object], output: str) -> None:
+        self.locators = Locators.parse(params)
+        self._output = output
+        kept = self.locators.etl_dir
+        self._remote = kept if kept is not None and is_remote(kept) else None
+        own = os.path.join(output, PREPARED)
+        #: The dataset's directory on this machine.
+        self.path = os.path.abspath(own if kept is None or self._remote else str(local_path(kept)))
+
+    def dataset(self, split: str) -> str:
+        """The dataset's directory, once it is known to have a split."""
+        split = Split(split)
+        if self._remote is not None and mirror.remote_manifest(self._remote) is not None:
+            mirror.download(self._remote, self.path)
+        if split not in self._kept():
+            if split in self.locators.main:
+                raise UsageError(
+                    f"{split} data must be prepared before it is used, but is not: call run_etl "
+                    "first."
+                )
+            self.locators.decide(split, kept=(), asked=True).check()
+        return self.path
+
+    def keep(self) -> None:
+        """Put what was prepared where it is to be kept, if that is not here."""
+        if self._remote is not None:
+            mirror.upload(self.path, self._remote)
+
+    def misc_path(self) -> str:
+        """A directory with the misc files."""
+        folder = os.path.join(self._output, MISC)
+        os.makedirs(folder, exist_ok=True)
+        for file in self.locators.misc:
+            fetch(file, os.path.join(folder, os.path.basename(file.rstrip("/"))))
+        return folder
+
+    def model_path(self, name: str) -> str | None:
+        """A file of models_dir on this machine; None if there is no models_dir."""
+        place = self.locators.models_dir
+        if place is None:
+            return None
+        if not is_remote(place):
+            return join(place, name)
+        target = os.path.join(self._output, MODELS, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        fetch(join(place, name), target)
+        return target
+
+    def forget(self) -> None:
+        """Remove what was prepared or fetched here; never what has a place of the user's own."""
+        for folder in (PREPARED, MISC, MODELS):
+            shutil.rmtree(os.path.join(self._output, folder), ignore_errors=True)
+
+    def to_prepare(self) -> list[Split]:
+        """The splits whose sources were given; an error if there are none."""
+        decisions = {split: self.locators.decide(split, kept=self._kept()) for split in Split}
+        for decision in decisions.values():
+            decision.check()
+        plans = (Plan.PROCESS, Plan.PROCESS_AND_KEEP)
+        found = [split for split, decision in decisions.items() if decision.plan in plans]
+        if not found:
+            raise UsageError(
+                "there is nothing to prepare: give train_main, val_main, test_main or "
+                "predict_main"
+                + (", or use what etl_dir has without run_etl." if self._kept() else ".")
+            )
+        return found
+
+    def _kept(self) -> tuple[Split, ...]:
+        if os.path.exists(os.path.join(self.path, FILE)):
+            return open_dataset(self.path).splits
+        return () if self._remote is None else mirror.splits_at(self._remote)
+
+
+def prepare(
+    data: RawData | None,
+    spec: ETLSpec | None,
+    settings: EtlSettings,
+    *,
+    columns: Mapping[str, str] | None,
+    backend: Backend,
+    workers: int,
+    shown: Shown | None,
+    is_fresh: bool,
+) -> EtlReport:
+    """Read what the locators name and prepare it; what is kept already stays."""
+    if data is None:
+        raise UsageError(
+            "run_etl prepares what params locate, but this experiment was made with data=, which "
+            "is prepared already. Make it with Experiment({'train_main': ...})."
+        )
+    if not isinstance(spec, ETLSpec | None):
+        hint = f" Make one: {spec.__name__}()." if isinstance(spec, type) else ""
+        raise UsageError(f"spec must be an object of an ETLSpec, but got {show(spec)}.{hint}")
+    wanted = data.to_prepare()
+    if spec is not None:
+        spec.read_misc(data.misc_path())
+    store = LocalStore(data.path)
+    reader = Reader(
+        lambda name: scratch_path(store, name),
+        columns=columns,
+        on_bad_row=str(settings.policy),
+        max_bad=settings.max_bad,
+    )
+    raw: dict[Split, Raw] = {}
+    for split in wanted:
+        objects = data.locators.object_dirs.get(split)
+        raw[split] = reader.read(str(split), data.locators.main[split], objects)
+    report = run_etl(
+        raw,
+        spec,
+        settings,
+        store=store,
+        backend=backend,
+        workers=workers,
+        shown=shown,
+        is_fresh=is_fresh,
+    )
+    data.keep()
+    return report

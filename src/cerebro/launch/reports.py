@@ -1,0 +1,135 @@
+"""The pages of the runs in a directory, for reading only."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from cerebro.errors import CerebroError
+from cerebro.launch.gate import answer
+from cerebro.storage import LocalStore, layout
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+RUNS_SHOWN = 1000
+_CHUNK_BYTES = 1 << 16
+_SHOWN = (layout.REPORT, layout.LEADERBOARD, layout.SUMMARY, layout.TRACE)
+#: What may be asked for: results, not checkpoints, commands or logs.
+_PATH = re.compile(
+    r"(?P<run>[A-Za-z0-9][A-Za-z0-9._-]*)/"
+    rf"(?P<file>{'|'.join(map(re.escape, _SHOWN))}"
+    r"|trials/t[0-9]+/(?:params\.json|progress\.csv))",
+    re.ASCII,
+)
+_TYPES = {".html": "text/html", ".csv": "text/csv", ".json": "application/json"}
+#: A page of ours has its scripts and styles in itself and asks nobody for more.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self' http://127.0.0.1:* http://localhost:*"
+)
+
+
+def report_app(runs: Path) -> WSGIApplication:
+    """Serves a list of runs, and the report, leaderboard, summary and trace of each.
+
+    Nothing outside of ``runs`` is read, whatever a path or a link in it says.
+    """
+    store = LocalStore(runs)
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path in ("", "/"):
+            return _send_page(start_response, _index(store))
+        match = _PATH.fullmatch(path[1:])
+        file = None if match is None else _open(store, f"{match['run']}/{match['file']}")
+        if file is None:
+            return answer(start_response, "404 Not Found", "There is no such page.")
+        start_response("200 OK", _headers(Path(path).suffix, os.fstat(file.fileno()).st_size))
+        if environ["REQUEST_METHOD"] == "HEAD":
+            file.close()
+            return []
+        return _chunks(file)
+
+    return app
+
+
+def _send_page(start_response: StartResponse, page: str) -> Iterable[bytes]:
+    body = page.encode()
+    start_response("200 OK", _headers(".html", len(body)))
+    return [body]
+
+
+def _headers(suffix: str, size: int) -> list[tuple[str, str]]:
+    return [
+        ("Content-Type", f"{_TYPES[suffix]}; charset=utf-8"),
+        ("Content-Length", str(size)),
+        ("Content-Security-Policy", _POLICY),
+        ("Cache-Control", "no-cache"),
+    ]
+
+
+def _open(store: LocalStore, path: str) -> BinaryIO | None:
+    try:
+        # Checks that no link on the way leads out; the last one is not followed at all.
+        full = store.local_path(path)
+        descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (CerebroError, OSError):
+        return None
+    file = os.fdopen(descriptor, "rb")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return file
+    file.close()
+    return None
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        left = os.fstat(file.fileno()).st_size
+        # A file that grows meanwhile is sent as long as was said.
+        while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
+            left -= len(chunk)
+            yield chunk
+
+
+def _index(store: LocalStore) -> str:
+    runs = [name for name in _list(store) if _has(store, f"{name}/{layout.RUN}")]
+    rows = "".join(_row(store, name) for name in runs[:RUNS_SHOWN])
+    more = len(runs) - RUNS_SHOWN
+    rest = f"<p>and {more} more</p>" if more > 0 else ""
+    table = f"<table>{rows}</table>{rest}" if rows else "<p>No run is there yet.</p>"
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs</title>'
+        "<style>:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:2em}"
+        "td{padding:.15em 1.2em .15em 0}</style>"
+        f"<h1>Runs</h1><p>{html.escape(store.local_path())}</p>{table}</html>"
+    )
+
+
+def _row(store: LocalStore, run: str) -> str:
+    links = " ".join(
+        f'<a href="/{html.escape(run)}/{file}">{file}</a>'
+        for file in _SHOWN
+        if _has(store, f"{run}/{file}")
+    )
+    return f"<tr><td>{html.escape(run)}</td><td>{links or 'started'}</td></tr>"
+
+
+def _list(store: LocalStore) -> Sequence[str]:
+    try:
+        return store.list()
+    except CerebroError:
+        return []
+
+
+def _has(store: LocalStore, path: str) -> bool:
+    try:
+        return store.exists(path)
+    except CerebroError:
+        return False

@@ -1,0 +1,272 @@
+"""ETL: raw rows of all splits, prepared on all workers, published as one dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from cerebro.backend.base import Backend
+from cerebro.data import Dataset, open_dataset
+from cerebro.data.etl.combine import combine
+from cerebro.data.etl.ledger import Ledger, scratch_path
+from cerebro.data.etl.plan import SplitPlan, cut
+from cerebro.data.etl.prepare import Part, Preparer
+from cerebro.data.etl.raw import Raw, feature_names, with_same_ids
+from cerebro.data.etl.staging import write_staged
+from cerebro.data.manifest import FILE, DatasetManifest
+from cerebro.data.publication import remove_strays, sole_writer
+from cerebro.data.sources.bad_rows import QUARANTINE_FILE, BadRows, Policy
+from cerebro.errors import DataError
+from cerebro.etl_spec import ETLSpec
+from cerebro.run.etl_report import EtlReport, EtlSplit
+from cerebro.run.jobs import carry_out
+from cerebro.storage.store import Store
+from cerebro.train.identity import describe_task
+from cerebro.train.progress import PROGRESS
+from cerebro.types import Json, Split
+
+#: Shows progress while it is open: given all rows, and a function that counts those done.
+Shown = Callable[[int, Callable[[], int]], contextlib.AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtlSettings:
+    """How rows are prepared: all of this decides the shards."""
+
+    shards: int
+    fraction: float = 1.0
+    seed: int = 1
+    policy: Policy = Policy.FAIL
+    max_bad: float = 0.001
+
+
+class EtlRunner:
+    """What a worker of an ETL has opened."""
+
+    device = "cpu"
+
+    def __init__(self, preparer: Preparer, spec: ETLSpec | None) -> None:
+        self.preparer = preparer
+        self._spec = spec
+
+    def versions(self) -> Mapping[str, str]:
+        return {}
+
+    def describe(self) -> tuple[str, str]:
+        return _identity(self._spec)
+
+    def free(self) -> None:
+        """Nothing is kept for later."""
+
+    def close(self) -> None:
+        """Nothing was changed in this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtlSetup:
+    """The opening of workers that prepare shards."""
+
+    task: ETLSpec | None
+    plans: Mapping[Split, SplitPlan]
+    store: Store
+    policy: Policy
+    threads: int = 1
+
+    def open(self, worker: int) -> EtlRunner:
+        preparer = Preparer(
+            self.task, self.plans, self.store, policy=self.policy, tick=PROGRESS.tick
+        )
+        return EtlRunner(preparer, self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareJob:
+    """Prepare one shard."""
+
+    split: Split
+    number: int
+
+    def run(self, runner: EtlRunner) -> Part:
+        return runner.preparer.prepare(self.split, self.number)
+
+
+def run_etl(
+    raw: Mapping[Split, Raw],
+    spec: ETLSpec | None,
+    settings: EtlSettings,
+    *,
+    store: Store,
+    backend: Backend,
+    workers: int,
+    shown: Shown | None = None,
+    is_fresh: bool = False,
+) -> EtlReport:
+    """Prepare these splits into the dataset of the store; splits it has besides stay.
+
+    Whoever reads the dataset finds the old one or the new one. Killed and run again it goes on with
+    the shards that are missing; the shards are the same for any number of workers. What was
+    prepared before from the same rows by the same code is not prepared again, unless `is_fresh`.
+    """
+    root = store.local_path()
+    os.makedirs(root, exist_ok=True)
+    with sole_writer(root):
+        return _Etl(raw, spec, settings, store).run(backend, workers, shown, is_fresh)
+
+
+class _Etl:
+    """One ETL."""
+
+    def __init__(
+        self, raw: Mapping[Split, Raw], spec: ETLSpec | None, settings: EtlSettings, store: Store
+    ) -> None:
+        self._raw = with_same_ids(raw)
+        self._spec = spec
+        self._settings = settings
+        self._store = store
+        self._before = _existing(store)
+        self._parts: list[Part] = []
+        self._bad = BadRows(policy=settings.policy, max_bad=settings.max_bad)
+        for each in self._raw.values():
+            self._bad.extend(each.bad)
+        self._total = sum(each.table.num_rows for each in self._raw.values()) + len(self._bad)
+        self._bad.check(self._total)
+
+    def run(self, backend: Backend, workers: int, shown: Shown | None, is_fresh: bool) -> EtlReport:
+        began = time.perf_counter()
+        plans, described = self._plan()
+        ledger = Ledger(self._store, described)
+        known = None if self._before is None else ledger.finished(self._before.digest)
+        if known is not None and not is_fresh:
+            ledger.clear()
+            # A process that was killed at its end may have left some.
+            remove_strays(self._store, _manifest(self._store))
+            return EtlReport.from_json(self._store.local_path(), known)
+        for part in ledger.begin():
+            self._take(part)
+        have = {(part.split, part.number) for part in self._parts}
+        jobs = [
+            PrepareJob(split, number)
+            for split, plan in plans.items()
+            for number in range(plan.shards)
+            if (split, number) not in have
+        ]
+        rows = sum(len(plans[job.split].rows_of(job.number)) for job in jobs)
+
+        def done(job: PrepareJob, answer: object) -> None:
+            part = cast(Part, answer)
+            ledger.add(part)
+            self._take(part)
+
+        setup = EtlSetup(
+            task=self._spec,
+            plans=plans,
+            store=self._store,
+            policy=self._settings.policy,
+        )
+        with shown(rows, backend.progress) if shown else contextlib.nullcontext():
+            carry_out(jobs, backend, setup, workers=workers, done=done)
+        return self._publish(plans, ledger, time.perf_counter() - began, rows)
+
+    def _plan(self) -> tuple[dict[Split, SplitPlan], dict[str, Json]]:
+        """How the splits are cut, and a description of all that decides the shards."""
+        settings = self._settings
+        features = feature_names(self._spec.set_features() if self._spec else [], self._raw)
+        counts = {split: raw.table.num_rows for split, raw in self._raw.items()}
+        for split, count in counts.items():
+            if not count:
+                raise DataError(f"{self._raw[split].source} must have a row that can be used.")
+        size = None
+        if self._before is not None and self._before.shards(Split.TRAIN):
+            size = self._before.shards(Split.TRAIN)[0].rows
+        sizes = cut(counts, shards=settings.shards, fraction=settings.fraction, rows_per_shard=size)
+        plans: dict[Split, SplitPlan] = {}
+        digests: dict[str, Json] = {}
+        for split, (taken, shards) in sizes.items():
+            raw = self._raw[split]
+            staged = scratch_path(self._store, f"{split}.arrow")
+            if raw.staged is None:
+                digests[str(split)] = write_staged(staged, raw.table)
+            else:
+                staged, digests[str(split)] = raw.staged
+            plans[split] = SplitPlan(
+                split=split,
+                rows=raw.table.num_rows,
+                taken=taken,
+                shards=shards,
+                seed=settings.seed,
+                staged=staged,
+                object_dir=raw.object_dir,
+                features=tuple(name for name in features if name in raw.names),
+                is_archive=raw.is_archive,
+            )
+        name, digest = _identity(self._spec)
+        described: dict[str, Json] = {
+            "rows": digests,
+            "shards": {str(split): [taken, parts] for split, (taken, parts) in sizes.items()},
+            "objects": {str(split): plan.object_dir for split, plan in plans.items()},
+            "spec": [name, digest or f"unknown, of process {os.getpid()}"],
+            "seed": settings.seed,
+            "on_bad_row": str(settings.policy),
+        }
+        return plans, described
+
+    def _take(self, part: Part) -> None:
+        """A shard is done: too many bad rows end the work here."""
+        self._parts.append(part)
+        self._bad.extend(part.bad)
+        self._bad.check(self._total)
+
+    def _publish(
+        self, plans: Mapping[Split, SplitPlan], ledger: Ledger, seconds: float, prepared: int
+    ) -> EtlReport:
+        for split in plans:
+            if not any(part.rows for part in self._parts if part.split is split):
+                raise DataError(f"{self._raw[split].source} must have a row that can be used.")
+        manifest = combine(self._parts, self._before)
+        self._bad.write(self._store)
+        self._store.write(FILE, manifest.to_bytes())
+        has_file = bool(self._bad.rows) and self._settings.policy is Policy.QUARANTINE
+        report = EtlReport(
+            path=self._store.local_path(),
+            splits={str(split): self._split(plan) for split, plan in plans.items()},
+            seconds=seconds,
+            prepared=prepared,
+            reasons=self._bad.counts(),
+            quarantine=self._store.local_path(QUARANTINE_FILE) if has_file else None,
+        )
+        ledger.finish(manifest, report.to_json())
+        remove_strays(self._store, manifest)
+        return report
+
+    def _split(self, plan: SplitPlan) -> EtlSplit:
+        raw = self._raw[plan.split]
+        own = [part for part in self._parts if part.split is plan.split]
+        return EtlSplit(
+            rows_in=plan.rows + len(raw.bad),
+            rows=sum(part.rows for part in own),
+            bad=len(raw.bad) + sum(len(part.bad) for part in own),
+            left_out=plan.rows - plan.taken,
+            shards=sum(part.info is not None for part in own),
+        )
+
+
+def _manifest(store: Store) -> DatasetManifest:
+    return DatasetManifest.from_bytes(store.read(FILE), where=store.local_path(FILE))
+
+
+def _existing(store: Store) -> Dataset | None:
+    """The dataset that is there; a damaged one counts as none."""
+    if not store.exists(FILE):
+        return None
+    try:
+        return open_dataset(store.local_path())
+    except DataError:
+        return None
+
+
+def _identity(spec: ETLSpec | None) -> tuple[str, str]:
+    return ("", "none") if spec is None else describe_task(spec)  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""Where progress is shown: in a notebook, on a terminal, as lines, or nowhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from cerebro.track.bar import Bar
+from cerebro.track.console import console_tracker
+from cerebro.track.files import FileTracker
+from cerebro.track.notebook import find_publisher, notebook_tracker
+from cerebro.track.tensorboard import TensorBoardTracker
+from cerebro.track.tracker import Tracker
+
+
+def trackers_for(root: str, progress: bool | None) -> list[Tracker]:
+    """Who records a run in the directory `root`, and who shows it."""
+    found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root)]
+    live = None if progress is False else notebook_tracker()
+    if live is not None:
+        found.append(live)
+    elif progress or (progress is None and sys.stderr.isatty()):
+        found.append(console_tracker())
+    return found
+
+
+def bar_for(
+    progress: bool | None, unit: str = "rows"
+) -> Callable[[int, Callable[[], int]], Bar] | None:
+    """What makes a bar for bulk work, given how much there is and who counts; None: show nothing.
+
+    By default it is shown on a terminal, and in a notebook, where it stands below the cell.
+    """
+    is_notebook = find_publisher() is not None
+    if not (is_notebook or sys.stderr.isatty() if progress is None else progress):
+        return None
+    if is_notebook:
+        return lambda total, done: Bar(total, done, unit=unit, file=sys.stdout, is_live=True)
+    return lambda total, done: Bar(total, done, unit=unit)
