@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
-BENCHMARKS := mop overhead shards hop planner startup stacks search
+BENCHMARKS := mop overhead shards hop planner startup stacks search etl
 
 .DEFAULT_GOAL := install
 .PHONY: install demo test test-stacks check bench docs clean

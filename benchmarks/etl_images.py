@@ -18,8 +18,6 @@ from benchmarks.report import Report
 from cerebro import data as cdata
 
 SHARDS = 8
-#: Of the speed of two loops that do nothing but decode.
-FLOOR = 0.9
 RAY = ("ray_data", "numpy", "pillow", "ray[data]==2.60.0")
 SPARK = ("spark", "numpy", "pillow", "pandas", "pyarrow", "pyspark==4.3.0")
 _SCRIPTS = "benchmarks.etl_scripts"
@@ -78,13 +76,13 @@ def sides_with(*, has_spark: bool) -> list[Side]:
     return found
 
 
-def run(work: Work, sides: Sequence[Side], rounds: int, folder: Path, report: Report) -> None:
-    """All sides, checked and told."""
+def run(work: Work, sides: Sequence[Side], rounds: int, folder: Path, report: Report) -> float:
+    """All sides, checked and told; our speed, as a fraction of that of the bare loops."""
     files = listed(work)
     found = compete(sides, work, rounds, folder, expected(files))
     size = sum(Path(path).stat().st_size for path, _ in files)
     tell("images", found, ours="ours", rows=len(files), size_bytes=size, report=report)
-    report.gate("images_of_bare", gain(found, "bare", "ours"), at_least=FLOOR)
+    return gain(found, "bare", "ours")
 
 
 def expected(files: Sequence[tuple[str, int]]) -> dict[str, object]:

@@ -20,11 +20,10 @@ from cerebro import data as cdata
 from cerebro.scores import PredictResult
 
 MODELS = 8
-FLOOR = 5.0
 #: Pictures are so wide as JPEGs, and so wide for the network: decoding is what takes time.
 WIDE, SMALL = 128, 32
 TRAINED = 512
-SHARDS = 4
+SHARDS = 8
 BATCH = 256
 
 
@@ -67,17 +66,19 @@ class Pass:
 def prepare(pictures: tuple[np.ndarray, np.ndarray], rows: int, folder: Path) -> Experiment:
     """A dataset of JPEGs, and eight models trained on a few of them."""
     x, y = pictures
-    train, predict = np.arange(TRAINED) % len(x), np.arange(rows) % len(x)
+    few, many = np.arange(TRAINED) % len(x), np.arange(rows) % len(x)
+    train = {"jpeg": [jpeg_of(x[n]) for n in few], "y": y[few]}
+    cdata.from_arrays(folder / "train", train, shards=2)
     cdata.from_arrays(
-        folder / "data",
-        train={"jpeg": [jpeg_of(x[n]) for n in train], "y": y[train]},
-        predict={"jpeg": [jpeg_of(x[n]) for n in predict]},
-        shards=SHARDS,
+        folder / "predict", predict={"jpeg": [jpeg_of(x[n]) for n in many]}, shards=SHARDS
     )
-    # Prediction gets shards of the size of those for training: of these there are very few rows.
-    experiment = Experiment(name="run", data=folder / "data", store=folder / "runs", workers=2)
+    trained, experiment = (
+        Experiment(name="run", data=folder / name, store=folder / "runs", workers=2)
+        for name in ("train", "predict")
+    )
     rates = np.geomspace(0.001, 0.1, MODELS).tolist()
-    experiment.run_fit(Jpegs(), {"lr": rates}, 1, batch_size=64, progress=False)
+    trained.run_fit(Jpegs(), {"lr": rates}, 1, batch_size=64, stack=False, progress=False)
+    experiment.backend = Watched
     return experiment
 
 
@@ -88,9 +89,8 @@ def jpeg_of(picture: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def run(experiment: Experiment, rounds: int, report: Report) -> None:
-    """One pass and eight, in turn."""
-    experiment.backend = Watched
+def run(experiment: Experiment, rounds: int, report: Report) -> float:
+    """One pass and eight, in turn; how many times as fast one is, without starts."""
     one: list[Pass] = []
     eight: list[Pass] = []
     for number in range(rounds):
@@ -98,7 +98,7 @@ def run(experiment: Experiment, rounds: int, report: Report) -> None:
         for found, calls in ways if number % 2 == 0 else reversed(ways):
             found.append(passes(experiment, calls))
         check_same(one[-1], eight[-1])
-    tell(one, eight, report)
+    return tell(one, eight, report)
 
 
 def passes(experiment: Experiment, calls: list[list[int]]) -> Pass:
@@ -124,7 +124,7 @@ def check_same(one: Pass, eight: Pass) -> None:
         raise SystemExit("predict: all models say the same, which shows nothing")
 
 
-def tell(one: list[Pass], eight: list[Pass], report: Report) -> None:
+def tell(one: list[Pass], eight: list[Pass], report: Report) -> float:
     rows = one[0].results[0].rows
     print(f"\n{'predict':<14}{'work s':>9}{'call s':>9}{'rows/s':>11}")
     for name, found in (("one_pass", one), ("eight_passes", eight)):
@@ -136,5 +136,5 @@ def tell(one: list[Pass], eight: list[Pass], report: Report) -> None:
     gain = speedup([each.work_s for each in eight], [each.work_s for each in one])
     whole = speedup([each.call_s for each in eight], [each.call_s for each in one])
     print(f"one pass is {gain:.2f} times as fast, {whole:.2f} with starts", flush=True)
-    report.gate("predict_speedup", gain, at_least=FLOOR)
     report.add("predict_speedup_whole", whole)
+    return gain

@@ -63,16 +63,20 @@ def sides_with(*, has_spark: bool) -> list[Side]:
     return found
 
 
-def run(work: Work, sides: Sequence[Side], rounds: int, folder: Path, report: Report) -> None:
-    """All sides, checked and told; each of ours against the fastest of the others."""
+def run(
+    work: Work, sides: Sequence[Side], rounds: int, folder: Path, report: Report
+) -> dict[str, float]:
+    """All sides, checked and told; how many times as fast as the fastest other each of ours is."""
     firsts = range(0, work["rows"], _BLOCK)
     blocks = (block(first, min(_BLOCK, work["rows"] - first)) for first in firsts)
     expected = tally_columns({n: t[n].to_numpy() for n in t.column_names} for t in blocks)
     found = compete(sides, work, rounds, folder, {**expected, "is_shuffled": True})
     size = Path(work["csv"]).stat().st_size
     tell("csv", found, ours=OURS[0], rows=work["rows"], size_bytes=size, report=report)
+    fastest_of: dict[str, float] = {}
     for ours in OURS:
         gains = {name: gain(found, name, ours) for name in found if name not in OURS}
         fastest = min(gains, key=lambda name: gains[name])
         print(f"{ours}: {gains[fastest]:.2f} times as fast as {fastest}", flush=True)
-        report.gate(f"csv_{ours}_vs_fastest", gains[fastest], at_least=1.0)
+        fastest_of[ours] = gains[fastest]
+    return fastest_of

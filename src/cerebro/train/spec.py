@@ -231,6 +231,9 @@ class SpecFramework:
             torch.cuda.empty_cache()
 
     def close(self) -> None:
+        if self.device == "cuda":
+            # What this process keeps, nobody else can use.
+            self.free()
         torch.set_num_threads(self._threads_before)
 
     @property

@@ -208,6 +208,9 @@ class TorchFramework:
 
     def close(self) -> None:
         self._stacks.close()
+        if self.device == "cuda":
+            # What this process keeps, nobody else can use.
+            self.free()
         torch.set_num_threads(self._threads_before)
 
     @contextlib.contextmanager
