@@ -17,6 +17,7 @@ from benchmarks.etl_ours import Watched
 from benchmarks.report import Report, speedup
 from cerebro import Experiment, Task
 from cerebro import data as cdata
+from cerebro.data.inputs import Input
 from cerebro.scores import PredictResult
 
 MODELS = 8
@@ -67,7 +68,7 @@ def prepare(pictures: tuple[np.ndarray, np.ndarray], rows: int, folder: Path) ->
     """A dataset of JPEGs, and eight models trained on a few of them."""
     x, y = pictures
     few, many = np.arange(TRAINED) % len(x), np.arange(rows) % len(x)
-    train = {"jpeg": [jpeg_of(x[n]) for n in few], "y": y[few]}
+    train: dict[str, Input] = {"jpeg": [jpeg_of(x[n]) for n in few], "y": y[few]}
     cdata.from_arrays(folder / "train", train, shards=2)
     cdata.from_arrays(
         folder / "predict", predict={"jpeg": [jpeg_of(x[n]) for n in many]}, shards=SHARDS
