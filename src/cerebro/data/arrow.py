@@ -127,9 +127,9 @@ def _to_arrow(values: Values, column: Column) -> pa.Array:
     if column.dtype == "bool":
         flat = flat.view(np.uint8)
     if not column.shape:
-        return pa.array(flat)
+        return _as_arrow(flat)
     size = int(np.prod(column.shape))
-    storage = pa.FixedSizeListArray.from_arrays(pa.array(flat), size)
+    storage = pa.FixedSizeListArray.from_arrays(_as_arrow(flat), size)
     return pa.ExtensionArray.from_storage(kind, storage.cast(kind.storage_type))
 
 
@@ -156,6 +156,12 @@ def _sparse_from_arrow(array: pa.Array, name: str, width: int, check: bool) -> S
     if check and len(indices) and not (indices.min() >= 0 and indices.max() < width):
         raise DataError(f"its column {name!r} has an index outside 0..{width - 1}")
     return SparseRows(indptr, indices, data, width)
+
+
+def _as_arrow(flat: Array) -> pa.Array:
+    """The reverse. Not by `pa.array`, for the same reason."""
+    kind = pa.from_numpy_dtype(flat.dtype)
+    return pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
 
 
 def _as_numpy(array: pa.Array) -> Array:

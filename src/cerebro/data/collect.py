@@ -12,15 +12,19 @@ from cerebro.errors import DataError
 
 # In a tuple: a union of types would be made anew for each of millions of rows.
 _TEXT = (str, bytes)
+#: Python's own numbers: a value of the type of the first one needs no look.
+_NUMBERS = (bool, int, float)
 
 
 class RowStack:
     """Rows of one column, gathered into one array (or list, for text) as they come.
 
+    A row counts once the next one is put: one that turns out bad is overwritten.
+
     >>> stack = RowStack(3, "column 'x'")
     >>> for row, value in enumerate([[1, 2], [3, 4]]):
-    ...     stack.append(stack.check(value, row))
-    >>> stack.values.tolist()
+    ...     stack.put(value, row)
+    >>> stack.values(2).tolist()
     [[1, 2], [3, 4]]
     """
 
@@ -30,46 +34,66 @@ class RowStack:
         self._where = where
         self._array: Array | None = None
         self._list: list[str | bytes] = []
-        self._count = 0
-        #: Of the last value.
+        #: Of the first row: its dtype and shape, and its type if that is a plain number's.
+        self._dtype: np.dtype[np.generic] | None = None
+        self._shape: tuple[int, ...] = ()
+        self._number: type | None = None
+        #: Of the last one that was not like the first.
         self._kind: type | None = None
         self._is_tensor = False
 
-    @property
-    def values(self) -> Input:
-        return self._list if self._array is None else self._array[: self._count]
+    def values(self, count: int) -> Input:
+        """The first so many rows."""
+        return self._list[:count] if self._array is None else self._array[:count]
 
-    def append(self, value: Array | str | bytes) -> None:
-        """Take a row that `check` gave."""
-        if isinstance(value, _TEXT):
-            self._list.append(value)
-        else:
-            if self._array is None:
-                self._array = np.empty((self._rows, *value.shape), value.dtype)
-            self._array[self._count] = value
-        self._count += 1
+    def put(self, value: object, at: int, row: int | None = None) -> None:
+        """Keep a value as row `at`; DataError, with the number `row`, if it is not like the others.
 
-    def check(self, value: object, row: int) -> Array | str | bytes:
-        """A value as it is kept; DataError if it is not like those before."""
+        Rows are put in order, the last one perhaps several times.
+        """
+        array = self._array
+        if array is not None:
+            kind = type(value)
+            if kind is self._number or (
+                kind is np.ndarray
+                and cast(Array, value).dtype == self._dtype
+                and cast(Array, value).shape == self._shape
+            ):
+                array[at] = value
+                return
+        self._put(value, at, at if row is None else row)
+
+    def _put(self, value: object, at: int, row: int) -> None:
         if isinstance(value, _TEXT):
-            if self._array is not None:
-                raise DataError(f"{self._where} holds numbers, but item {row} is {value!r:.80}.")
-            if self._list and type(value) is not type(self._list[0]):
-                raise DataError(
-                    f"{self._where} must be all {type(self._list[0]).__name__}, but row {row} is "
-                    f"{type(value).__name__}."
-                )
-            return value
+            self._put_text(value, at, row)
+            return
+        found = self._checked(value, row)
+        if self._array is None:
+            self._array = np.empty((self._rows, *found.shape), found.dtype)
+            self._dtype, self._shape = found.dtype, found.shape
+            self._number = type(value) if type(value) in _NUMBERS else None
+        self._array[at] = found
+
+    def _put_text(self, value: str | bytes, at: int, row: int) -> None:
+        if self._array is not None:
+            raise DataError(f"{self._where} holds numbers, but item {row} is {value!r:.80}.")
+        del self._list[at:]
+        if self._list and type(value) is not type(self._list[0]):
+            raise DataError(
+                f"{self._where} must be all {type(self._list[0]).__name__}, but row {row} is "
+                f"{type(value).__name__}."
+            )
+        self._list.append(value)
+
+    def _checked(self, value: object, row: int) -> Array:
         array = self._as_array(value, row)
-        first = self._array
-        if first is not None and array.dtype == first.dtype and array.shape == first.shape[1:]:
-            # Like those before, which were looked at.
+        if self._array is not None and array.dtype == self._dtype and array.shape == self._shape:
             return array
         array = self._looked_at(array, value, row)
         if self._array is None and not self._list:
             return array
-        if self._array is None or self._array.shape[1:] != array.shape:
-            expected = "text" if self._array is None else f"shape {self._array.shape[1:]}"
+        if self._array is None or self._shape != array.shape:
+            expected = "text" if self._array is None else f"shape {self._shape}"
             raise DataError(
                 f"all items must be alike, but {self._where} has {expected} at first and "
                 f"shape {array.shape} in item {row}."

@@ -14,6 +14,16 @@ Array: TypeAlias = npt.NDArray[Any]
 Index: TypeAlias = npt.NDArray[np.int64]
 
 
+def as_index(rows: Index) -> pa.Array:
+    """Row numbers as Arrow's, without a copy. Not by `pa.array`, which imports pandas if it can.
+
+    >>> as_index(np.array([2, 0])).to_pylist()
+    [2, 0]
+    """
+    rows = np.ascontiguousarray(rows, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+
+
 class TextColumn:
     """Text, one `str` a row, kept in Arrow memory (on a shard: the mapped file).
 
@@ -34,7 +44,7 @@ class TextColumn:
         return value
 
     def take(self, rows: Index) -> list[str]:
-        values: list[str] = self.arrow.take(pa.array(rows)).to_pylist()
+        values: list[str] = self.arrow.take(as_index(rows)).to_pylist()
         return values
 
 
@@ -58,7 +68,7 @@ class BytesColumn:
         return value
 
     def take(self, rows: Index) -> list[bytes]:
-        values: list[bytes] = self.arrow.take(pa.array(rows)).to_pylist()
+        values: list[bytes] = self.arrow.take(as_index(rows)).to_pylist()
         return values
 
 

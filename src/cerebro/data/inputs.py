@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cerebro.data.columns import Array, BytesColumn, Index, SparseRows, TextColumn, Values
+from cerebro.data.columns import (
+    Array,
+    BytesColumn,
+    Index,
+    SparseRows,
+    TextColumn,
+    Values,
+    as_index,
+)
 from cerebro.data.schema import DTYPES, Column, Kind, Schema, check_column_name
 from cerebro.errors import DataError
 
@@ -126,9 +134,9 @@ def describe(values: Values) -> Column:
 
 def _take(values: Values, rows: Index) -> Values:
     if isinstance(values, TextColumn):
-        return TextColumn(values.arrow.take(pa.array(rows)))
+        return TextColumn(values.arrow.take(as_index(rows)))
     if isinstance(values, BytesColumn):
-        return BytesColumn(values.arrow.take(pa.array(rows)))
+        return BytesColumn(values.arrow.take(as_index(rows)))
     return values.take(rows) if isinstance(values, SparseRows) else values.take(rows, axis=0)
 
 

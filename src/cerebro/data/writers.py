@@ -118,10 +118,10 @@ def _collect(dataset: MapDataset, columns: tuple[str, ...], split: str) -> Table
                 f"{list(parts)} and item {row} has {list(item)}."
             )
         for name, value in item.items():
-            parts[name].append(parts[name].check(value, row))
+            parts[name].put(value, row)
     if not rows:
         raise DataError(f"{split} must have at least one row, but has none.")
-    return as_table({name: stack.values for name, stack in parts.items()}, split=split)
+    return as_table({name: stack.values(rows) for name, stack in parts.items()}, split=split)
 
 
 def _item(

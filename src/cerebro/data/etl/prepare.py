@@ -98,13 +98,14 @@ class Preparer:
     ) -> dict[str, Input]:
         stacks = Stacks(raw.num_rows, plan.split)
         rows, mode = rows_of(raw), str(plan.split)
-        with Objects(plan.object_dir, self._store.local_path()) as objects:
-            for window, object_dir in _windows(rows, plan.features, objects):
+        scratch = self._store.local_path()
+        with Objects(plan.object_dir, plan.features, scratch) as objects:
+            for window, object_dir in _windows(rows, objects):
                 for number in window:
                     self._tick()
                     row = rows[number]
                     try:
-                        objects.require(row, plan.features)
+                        objects.check(row)
                         if plan.is_archive:
                             row = _decoded(row, place_of(raw, number), spec.images)
                         prepared = spec.row_prep(row, mode, object_dir)
@@ -112,18 +113,18 @@ class Preparer:
                     except (UsageError, MemoryError):
                         raise
                     except Exception as error:
-                        place = place_of(raw, number)
+                        place, cause = place_of(raw, number), objects.missing(row) or error
                         if self._policy is Policy.FAIL:
-                            raise _failed(error, row, place) from error
-                        bad.append(_as_bad(error, row, place))
+                            raise _failed(cause, row, place) from error
+                        bad.append(_as_bad(cause, row, place))
         return stacks.columns()
 
     def _at_once(self, spec: ETLSpec, raw: pa.Table, plan: SplitPlan) -> dict[str, Input]:
         table = raw.drop_columns([FILE, LINE])
-        names = [name for column in plan.features for name in table[column].to_pylist()]
-        with Objects(plan.object_dir, self._store.local_path()) as objects:
+        scratch = self._store.local_path()
+        with Objects(plan.object_dir, plan.features, scratch) as objects:
             self._tick()
-            object_dir = objects.fetch(names)
+            object_dir = objects.fetch(rows_of(raw) if plan.features else ())
             found = spec.batch_prep(table, str(plan.split), object_dir)
         columns = named(*_pair(found, "batch_prep"))
         for name, values in columns.items():
@@ -143,13 +144,14 @@ class Stacks:
         self._rows = rows
         self._split = split
         self._stacks: dict[str, RowStack] = {}
+        self._count = 0
 
     def add(self, prepared: object, row_id: object, number: int) -> None:
         """Take a row as `row_prep` gave it, all of it or nothing."""
         values = named(*_pair(prepared, "row_prep"))
         if row_id is not None:
             values[ID] = row_id
-        if not self._stacks:
+        if not self._count:
             where = f"{self._split} column"
             self._stacks = {n: RowStack(self._rows, f"{where} {n!r}") for n in values}
         if values.keys() != self._stacks.keys():
@@ -157,13 +159,12 @@ class Stacks:
                 f"row_prep must give the same columns for every row, but gave "
                 f"{', '.join(self._stacks)} at first and {', '.join(values)} now."
             )
-        stacks = [self._stacks[name] for name in values]
-        checked = [s.check(v, number) for s, v in zip(stacks, values.values(), strict=True)]
-        for stack, value in zip(stacks, checked, strict=True):
-            stack.append(value)
+        for name, value in values.items():
+            self._stacks[name].put(value, self._count, number)
+        self._count += 1
 
     def columns(self) -> dict[str, Input]:
-        return {name: stack.values for name, stack in self._stacks.items()}
+        return {name: stack.values(self._count) for name, stack in self._stacks.items()}
 
 
 def named(inputs: Any, labels: Any) -> dict[str, Any]:
@@ -198,22 +199,15 @@ def _pair(prepared: object, method: str) -> tuple[Any, Any]:
     )
 
 
-def _windows(
-    rows: Sequence[Row], features: Sequence[str], objects: Objects
-) -> Iterator[tuple[range, str | None]]:
+def _windows(rows: Sequence[Row], objects: Objects) -> Iterator[tuple[range, str | None]]:
     """Rows by number, a window at a time, each with the directory where their files are.
 
     The files of the next window are fetched while this one is worked on.
     """
-    windows = [range(at, min(at + WINDOW, len(rows))) for at in range(0, len(rows), WINDOW)]
-
-    def names(window: range) -> list[str]:
-        found = [rows[number].get(feature) for number in window for feature in features]
-        return [name for name in found if isinstance(name, str)]
-
-    for index, window in enumerate(windows):
-        following = windows[index + 1] if index + 1 < len(windows) else range(0)
-        yield window, objects.fetch(names(window), names(following))
+    for at in range(0, len(rows), WINDOW):
+        ahead = at + WINDOW
+        object_dir = objects.fetch(rows[at:ahead], rows[ahead : ahead + WINDOW])
+        yield range(at, min(ahead, len(rows))), object_dir
 
 
 def _decoded(row: Row, place: Place, images: str) -> Row:

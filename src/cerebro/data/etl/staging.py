@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
 
-from cerebro.data.columns import Index
+from cerebro.data.columns import Index, as_index
 from cerebro.storage.disk import Buffer
 from cerebro.storage.store import explain
 
@@ -129,7 +129,7 @@ class Staged:
 
     def take(self, rows: Index) -> pa.Table:
         """These rows, in this order, with the columns that say where they come from."""
-        return self.table.take(pa.array(rows))
+        return self.table.take(as_index(rows))
 
 
 def place_of(table: pa.Table, row: int) -> Place:
