@@ -20,35 +20,39 @@ CLASSES = 10
 SIZE = 32
 
 
-def prepare(folder: str, *, source: str | None, rows: int) -> None:
+def prepare(folder: str, *, source: str | None, rows: int) -> int:
     """Write train, val, test and predict pictures and tables into a folder.
 
     Of the training pictures `rows` are taken for train and a fourth of that for val; as many as for
-    val are taken from the others for test, and a few of these again for predict.
+    val are taken from the others for test, and a few of these again for predict. Returns how many
+    there are for train.
     """
     few = max(CLASSES, rows // 4)
     training = _pictures(source, "train", seed=1)
-    _write(folder, "train", islice(training, rows))
+    count = _write(folder, "train", islice(training, rows))
     _write(folder, "val", islice(training, few))
     _write(folder, "test", islice(_pictures(source, "test", seed=2), few))
     _write(folder, "predict", islice(_pictures(source, "test", seed=2), CLASSES))
+    return count
 
 
-def _write(folder: str, split: str, pictures: Iterator[tuple[Image.Image, int]]) -> None:
+def _write(folder: str, split: str, pictures: Iterator[tuple[Image.Image, int]]) -> int:
     place = Path(folder) / split
     place.mkdir(parents=True, exist_ok=True)
     header = ["id", "picture", *(["label"] if split != "predict" else [])]
     with open(f"{place}.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(header)
-        for number, (picture, label) in enumerate(pictures):
-            name = f"{number:05d}.png"
+        count = 0
+        for count, (picture, label) in enumerate(pictures, 1):
+            name = f"{count - 1:05d}.png"
             picture.save(place / name)
-            table.writerow([number, name, label][: len(header)])
+            table.writerow([count - 1, name, label][: len(header)])
+    return count
 
 
 def _pictures(source: str | None, split: str, seed: int) -> Iterator[tuple[Image.Image, int]]:
-    if source is None:
+    if not source:
         return _painted(seed)
     if tables := sorted(Path(source).glob(f"*{split}*.parquet")):
         return _from_tables(tables)

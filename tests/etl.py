@@ -58,7 +58,7 @@ def prepare(
     if "policy" in settings:
         settings["policy"] = Policy(settings["policy"])
     return run_etl(
-        by_split,
+        lambda: by_split,
         Doubled() if spec is None else spec,
         EtlSettings(**settings),
         store=LocalStore(path, disk),

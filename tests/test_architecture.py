@@ -22,7 +22,7 @@ LAYERS = (
     {"search", "data", "track", "zoo"},
     {"train"},
     {"backend"},
-    {"run", "testing"},
+    {"run", "testing", "result_rows"},
     {"tune", "config", "etl", "results", "scores", "steering"},
     {"scoring"},
     {"experiment"},

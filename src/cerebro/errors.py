@@ -36,6 +36,10 @@ class CerebroError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message says what happened, and where; our frames do not."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UsageError(CerebroError, ValueError):
     """The request cannot be carried out as written."""

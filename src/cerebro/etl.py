@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from cerebro.backend.base import Backend
 from cerebro.data import open_dataset
@@ -14,17 +16,17 @@ from cerebro.data.etl.raw import Raw
 from cerebro.data.etl.reading import Reader
 from cerebro.data.manifest import FILE
 from cerebro.data.sources.locators import Locators, Plan
-from cerebro.errors import UsageError
+from cerebro.errors import StoreError, UsageError
 from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl import EtlSettings, Shown, run_etl
 from cerebro.run.etl_report import EtlReport
 from cerebro.search.wording import show
-from cerebro.storage.remote import fetch, is_remote, join, local_path
+from cerebro.storage.remote import fetch, is_remote, local_path, redact
 from cerebro.storage.store import LocalStore
 from cerebro.types import Split
 
 #: Names in the output directory.
-PREPARED, MISC, MODELS = "etl", "misc", "models"
+PREPARED, MISC = "etl", "misc"
 
 
 class RawData:
@@ -47,12 +49,13 @@ class RawData:
         own = os.path.join(output, PREPARED)
         #: The dataset's directory on this machine.
         self.path = os.path.abspath(own if kept is None or self._remote else str(local_path(kept)))
+        #: There while the dataset here is not known to be where it is to be kept.
+        self._unsent = os.path.join(output, "unsent")
 
     def dataset(self, split: str) -> str:
         """The dataset's directory, once it is known to have a split."""
         split = Split(split)
-        if self._remote is not None and mirror.remote_manifest(self._remote) is not None:
-            mirror.download(self._remote, self.path)
+        self.pull()
         if split not in self._kept():
             if split in self.locators.main:
                 raise UsageError(
@@ -62,34 +65,56 @@ class RawData:
             self.locators.decide(split, kept=(), asked=True).check()
         return self.path
 
-    def keep(self) -> None:
-        """Put what was prepared where it is to be kept, if that is not here."""
+    def pull(self) -> None:
+        """Have here what is kept elsewhere; what was made here and not put there goes first."""
+        if self._remote is None:
+            return
+        if os.path.exists(self._unsent) and os.path.exists(os.path.join(self.path, FILE)):
+            self.push()
+        elif mirror.remote_manifest(self._remote) is not None:
+            mirror.download(self._remote, self.path)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """While the dataset is made here; then it goes where it is kept, now or at a later call."""
+        self.pull()
         if self._remote is not None:
-            mirror.upload(self.path, self._remote)
+            os.makedirs(self._output, exist_ok=True)
+            open(self._unsent, "wb").close()
+        yield
+        if self._remote is not None:
+            self.push()
+
+    def push(self) -> None:
+        """Put the dataset where it is kept."""
+        mirror.upload(self.path, str(self._remote))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._unsent)
 
     def misc_path(self) -> str:
-        """A directory with the misc files."""
+        """A directory with the misc files, and nothing else."""
         folder = os.path.join(self._output, MISC)
+        names = [
+            os.path.basename(file.partition("?")[0].rstrip("/")) for file in self.locators.misc
+        ]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"misc files must have different names, but {twice[0]!r} comes twice.")
         os.makedirs(folder, exist_ok=True)
-        for file in self.locators.misc:
-            fetch(file, os.path.join(folder, os.path.basename(file.rstrip("/"))))
+        for left in set(os.listdir(folder)) - set(names):
+            os.unlink(os.path.join(folder, left))
+        for file, name in zip(self.locators.misc, names, strict=True):
+            try:
+                fetch(file, os.path.join(folder, name))
+            except StoreError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                raise UsageError(f"misc must name files, but {redact(file)} is none.") from error
         return folder
-
-    def model_path(self, name: str) -> str | None:
-        """A file of models_dir on this machine; None if there is no models_dir."""
-        place = self.locators.models_dir
-        if place is None:
-            return None
-        if not is_remote(place):
-            return join(place, name)
-        target = os.path.join(self._output, MODELS, name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        fetch(join(place, name), target)
-        return target
 
     def forget(self) -> None:
         """Remove what was prepared or fetched here; never what has a place of the user's own."""
-        for folder in (PREPARED, MISC, MODELS):
+        for folder in (PREPARED, MISC):
             shutil.rmtree(os.path.join(self._output, folder), ignore_errors=True)
 
     def to_prepare(self) -> list[Split]:
@@ -143,19 +168,19 @@ def prepare(
         on_bad_row=str(settings.policy),
         max_bad=settings.max_bad,
     )
-    raw: dict[Split, Raw] = {}
-    for split in wanted:
-        objects = data.locators.object_dirs.get(split)
-        raw[split] = reader.read(str(split), data.locators.main[split], objects)
-    report = run_etl(
-        raw,
-        spec,
-        settings,
-        store=store,
-        backend=backend,
-        workers=workers,
-        shown=shown,
-        is_fresh=is_fresh,
-    )
-    data.keep()
-    return report
+    mains, folders = data.locators.main, data.locators.object_dirs
+
+    def read() -> dict[Split, Raw]:
+        return {s: reader.read(str(s), mains[s], folders.get(s)) for s in wanted}
+
+    with data.changing():
+        return run_etl(
+            read,
+            spec,
+            settings,
+            store=store,
+            backend=backend,
+            workers=workers,
+            shown=shown,
+            is_fresh=is_fresh,
+        )

@@ -14,6 +14,7 @@ from cerebro.config.requirements import install_requirements
 from cerebro.config.resolve import backend_reference, check_run_name, load_reference
 from cerebro.data import open_dataset
 from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, Policy
+from cerebro.data.sources.locators import Locators
 from cerebro.errors import UsageError
 from cerebro.etl import RawData, prepare
 from cerebro.etl_spec import ETLSpec
@@ -105,7 +106,7 @@ class Experiment:
         arguments.check_type("backend", backend, str)
         self.name = check_run_name(name)
         if store is None:
-            store = cast("str | None", (params or {}).get("output_dir")) or "runs"
+            store = (Locators.parse(params).output_dir if params is not None else None) or "runs"
         place = open_store(store)
         self._runs, self.store = place, place.child(name)
         own = place.child(f"{name}.data").local_path()
@@ -243,7 +244,7 @@ class Experiment:
             force: Resume although something changed that changes results; the journal records it.
         """
         if isinstance(task, MiniBatchSpec):
-            if "batch_size" not in space:
+            if not isinstance(space, Mapping | Space) or "batch_size" not in space:
                 raise batch_size_missing(task)
             # Its step is its own: nothing is gained by looking.
             stack = False if stack == "auto" else stack

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro.errors import UsageError
+from cerebro.result_rows import ConfigResult, Leaderboard, TrialResult
 from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.run.ranking import Ending, criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
@@ -21,80 +22,15 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.stacked import taken_out
 from cerebro.task import Task
-from cerebro.track.notebook_html import framed, leaderboard_html, result_html
-from cerebro.track.ranking import Config, Ranking, leaderboard
-from cerebro.track.standings import format_leaderboard
+from cerebro.track.notebook_html import result_html
+from cerebro.track.ranking import Config, Ranking
+from cerebro.track.text import show, show_count
 from cerebro.train.model_export import Export, export_member
 from cerebro.train.runner import import_task, make_framework
 from cerebro.train.score import Member, TrialWeights
 from cerebro.train.score_runner import load_member
 from cerebro.train.spec_task import as_task
-from cerebro.types import Metrics, Mode, Params, TrialStatus, trial_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialResult:
-    """One trial of a run. `metrics` are those of its best epoch."""
-
-    id: str
-    number: int
-    params: Params
-    status: TrialStatus
-    metrics: Metrics
-    #: The best epoch, counted from 0; None if none was finished.
-    epoch: int | None
-    error: str | None = None
-    traceback: str | None = field(default=None, repr=False)
-    #: Which repeat of its configuration it is, from 0; with folds, the one that was held out.
-    repeat: int = 0
-    #: The trial that it began as a copy of; epochs and train visits behind the copied state.
-    parent: str | None = None
-    parent_epochs: int = 0
-    parent_visits: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigResult:
-    """One configuration: with seeds or folds several trials, else one.
-
-    `mean` and `std` (of a sample, None for a single value) are of the metric, over the best epochs
-    of the trials that have one and did not fail; None if there is none. A configuration is complete
-    if that is all of them, and feasible if the means of its metrics keep the constraints.
-    """
-
-    #: That of its first trial.
-    id: str
-    params: Params
-    trials: tuple[TrialResult, ...]
-    mean: float | None
-    std: float | None
-    is_complete: bool
-    is_feasible: bool
-    is_pareto: bool
-
-
-class Leaderboard(list[dict[str, Any]]):
-    """Rows from best to worst, as in leaderboard.csv; `pandas.DataFrame(rows)` takes them.
-
-    Their keys: "rank" (None where a trial failed), "trial", "status", the metrics of the best
-    epoch, "epoch" (the best, counted from 0), "epochs" (finished), "params.<name>", "error".
-    With seeds or folds also "config", "repeat", and "mean" and "std" over the repeats, whose rank
-    is that of the configuration; with constraints "feasible"; with several metrics "pareto"; where
-    there are copies "parent" and "parent_epochs". Printed, it is a table for people: one line a
-    configuration, epochs counted from 1.
-    """
-
-    def __init__(self, ranking: Ranking) -> None:
-        super().__init__(leaderboard(ranking))
-        self.ranking = ranking
-
-    def __str__(self) -> str:
-        return format_leaderboard(self.ranking)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return framed(leaderboard_html(self.ranking))
+from cerebro.types import Mode, Params, trial_id
 
 
 class Result:
@@ -234,7 +170,7 @@ class Result:
         which: str = "best",
         task: Task | MiniBatchSpec | None = None,
     ) -> Any:
-        """The trained model of a trial, from its "best" epoch or its "final" state.
+        """The trained model of a trial, or of the "best", from its "best" epoch or "final" state.
 
         That of a MiniBatchSpec is a dict of modules by name. `task` is needed where the class lived
         in a notebook or a script.
@@ -252,7 +188,7 @@ class Result:
         columns: Sequence[str] | None = None,
         task: Task | MiniBatchSpec | None = None,
     ) -> str:
-        """Write a trial's model as a file for other programs; returns its path.
+        """Write the model of a trial, or of the "best", as a file for others; returns its path.
 
         "safetensors" holds `model.state_dict()`, "torch-export" (.pt2) and "onnx" the model's
         forward, for any number of rows of column "x", or of those that `columns` names, in order.
@@ -270,6 +206,21 @@ class Result:
         weights = TrialWeights(store=self.path, ref=ref, trial=found.number)
         name = trial_id(found.number)
         return Member(name=name, params=found.params, weights=weights, bytes=ref.bytes // trials)
+
+    def task_name(self) -> str:
+        """The task as `module:Class` or `file.py:Class`; an error where that does not suffice."""
+        name = self.document.task
+        if name.startswith("__main__:"):
+            raise UsageError(
+                f"the run's task {name} lived in a script or notebook: pass it as task=, or put it "
+                "in a file and name it on the command line as --task file.py:Class."
+            )
+        if self.document.task_has_state:
+            raise UsageError(
+                f"the run's task {name} was made with arguments, which its name does not tell: "
+                "pass it as task=, or name a class without any as --task file.py:Class."
+            )
+        return name
 
     def digest(self) -> str:
         """SHA-256 of all that was learnt: equal for two runs that did exactly the same."""
@@ -313,9 +264,21 @@ class Result:
     def __iter__(self) -> Iterator[TrialResult]:
         return iter(self.trials)
 
+    def __repr__(self) -> str:
+        state = "" if self.is_finished else ", not finished"
+        count, best = len(self._history.trials), self._ranking.best
+        told = show_count(count, "trial") + state
+        if best is not None:
+            told += f", best {trial_id(best.trial)} with {self.metric} {show(best.metric)}"
+        return f"Result({self.path}: {told})"
+
     def _repr_html_(self) -> str:
         state = "finished" if self.is_finished else "not finished"
-        return result_html(self._ranking, self.path, state)
+        return result_html(self._ranking, self._curve, self.path, state)
+
+    def _curve(self, trial: int, metric: str) -> list[float]:
+        """A metric of a trial by epoch; NaN where there is none."""
+        return [e.metrics.get(metric, math.nan) for e in self._history.trials[trial].epochs]
 
     def _result(self, trial: TrialHistory) -> TrialResult:
         best = trial.best_epoch(self.metric, self.mode)
@@ -356,6 +319,8 @@ class Result:
         return ending_of(self._history, self.document.spec)
 
     def _find(self, trial: str | int) -> TrialHistory:
+        if trial == "best":
+            trial = self.best.number
         for found in self._history.trials.values():
             if trial in (found.number, trial_id(found.number)):
                 return found
@@ -383,17 +348,7 @@ class Result:
             return as_task(task)
         if self._task is not None:
             return self._task
-        name = self.document.task
-        if name.startswith("__main__:"):
-            raise UsageError(
-                f"the run's task {name} lived in a script or notebook: pass it as task=."
-            )
-        if self.document.task_has_state:
-            raise UsageError(
-                f"the run's task {name} was made with arguments, which its name does not tell: "
-                "pass it as task=."
-            )
-        return import_task(name)
+        return import_task(self.task_name())
 
 
 __all__ = ["ConfigResult", "Leaderboard", "Mode", "Result", "TrialResult"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from cerebro.data.predictions import read_head, read_predictions
 from cerebro.errors import UsageError
-from cerebro.track.text import clean, show, show_seconds
+from cerebro.track.text import clean, show, show_count, show_seconds
 from cerebro.types import Metrics
 
 _HEAD_ROWS = 5
@@ -138,9 +138,11 @@ def _cell(text: str) -> str:
 
 
 def _headline(result: TestResult | PredictResult) -> str:
+    what = f"{result.split}: {show_count(result.rows, 'row')}"
+    if result.is_repeated:
+        return f"{what} (known before)"
     took = show_seconds(result.seconds) if result.seconds >= 10 else f"{result.seconds:.2g} s"
-    pace = "known before" if result.is_repeated else f"{result.rows_per_s:.0f} rows/s"
-    return f"{result.split}: {result.rows} rows in {took} ({pace})"
+    return f"{what} in {took} ({result.rows_per_s:.0f} rows/s)"
 
 
 def _text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

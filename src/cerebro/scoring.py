@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias, cast
+from functools import cached_property
+from typing import SupportsIndex, TypeAlias
+from urllib.parse import urlsplit
 
 from cerebro.backend.base import Backend
 from cerebro.data import open_dataset
@@ -17,12 +19,15 @@ from cerebro.run.score import CSV, PARQUET, Scored, ScoreRequest, score
 from cerebro.scores import PredictResult, TestResult
 from cerebro.search.wording import show
 from cerebro.storage import LocalStore, open_store
+from cerebro.storage.remote import exists_url, fetch, is_remote, join, local_path, redact
 from cerebro.task import Task
 from cerebro.track.bar import Bar
 from cerebro.train.model_file import LOADABLE, file_member
 from cerebro.train.score import Member, ScoreMode
-from cerebro.types import Params, Split
+from cerebro.types import Split
 
+#: Where models from elsewhere are copied to, in the directory of a run.
+MODELS = "models"
 #: What names a model: see `Experiment.run_test`.
 ModelTag: TypeAlias = str | int | os.PathLike[str] | Result | TrialResult
 
@@ -86,16 +91,13 @@ def run_predict(ground: Ground, wish: Wish) -> PredictResult:
 
 
 def _score(ground: Ground, wish: Wish, mode: ScoreMode) -> tuple[Scored, LocalStore, ScoreRequest]:
-    size = wish.batch_size
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise UsageError(f"`batch_size >= 1` must hold, but got batch_size={show(size)}.")
     request = ScoreRequest(
         mode=mode,
         task=wish.task,
         members=find_members(ground, wish),
         data=ground.data,
         split=_split(wish.split or str(mode)),
-        batch_size=wish.batch_size,
+        batch_size=_batch_size(wish.batch_size),
         workers=ground.workers,
         device=ground.device,
         threads=ground.threads,
@@ -123,9 +125,12 @@ def find_members(ground: Ground, wish: Wish) -> tuple[Member, ...]:
     tags = list(wish.models) if isinstance(wish.models, list | tuple) else [wish.models]
     if not tags:
         raise UsageError("there must be a model to use, but the list of them is empty.")
+    if wish.which not in ("best", "final"):
+        raise UsageError(f"`which` must be 'best' or 'final', but got {show(wish.which)}.")
+    models = _Models(ground, wish)
     found: dict[str, Member] = {}
     for tag in tags:
-        member = _find(ground, wish, tag)  # type: ignore[arg-type]
+        member = models.find(tag)  # type: ignore[arg-type]
         known = found.setdefault(member.name, member)
         if known.weights.digest != member.weights.digest:
             raise UsageError(
@@ -135,34 +140,91 @@ def find_members(ground: Ground, wish: Wish) -> tuple[Member, ...]:
     return tuple(found.values())
 
 
-def _find(ground: Ground, wish: Wish, tag: ModelTag) -> Member:
-    if isinstance(tag, Result):
-        return tag.member(tag.best.number, wish.which)
-    if isinstance(tag, TrialResult):
-        return _run(ground).member(tag.number, wish.which)
-    if isinstance(tag, bool) or not isinstance(tag, str | int | os.PathLike):
-        raise UsageError(
-            "a model is named by its trial ('t0003', 3), by 'best', or by the path of a file, but "
-            f"got {show(tag)}."
-        )
-    if isinstance(tag, os.PathLike) or (isinstance(tag, str) and _is_path(tag)):
-        return file_member(_path(ground, os.fspath(tag)), cast("Params | None", wish.params))
-    run = _run(ground)
-    if tag == "best":
-        return run.member(run.best.number, wish.which)
-    is_number = isinstance(tag, str) and tag.isascii() and tag.isdecimal()
-    return run.member(int(tag) if is_number else tag, wish.which)
+class _Models:
+    """Finds models by their tags."""
+
+    def __init__(self, ground: Ground, wish: Wish) -> None:
+        self._ground = ground
+        self._wish = wish
+
+    def find(self, tag: ModelTag) -> Member:
+        which = self._wish.which
+        if isinstance(tag, Result):
+            return tag.member(tag.best.number, which)
+        if isinstance(tag, TrialResult):
+            return self._same(tag, self._run.member(tag.number, which))
+        if isinstance(tag, bool) or not isinstance(tag, str | int | os.PathLike):
+            raise UsageError(
+                "a model is named by its trial ('t0003', 3), by 'best', or by the path of a file, "
+                f"but got {show(tag)}."
+            )
+        if isinstance(tag, os.PathLike) or (isinstance(tag, str) and _is_path(tag)):
+            return file_member(self._file(os.fspath(tag)), self._wish.params)
+        is_number = isinstance(tag, str) and tag.isascii() and tag.isdecimal()
+        return self._run.member(int(tag) if is_number else tag, which)
+
+    @cached_property
+    def _run(self) -> Result:
+        """The run that trials are looked for in."""
+        store = self._ground.store
+        if not store.exists("run.json"):
+            raise UsageError(
+                f"a trial must be one of a run, but there is no run at {store.local_path()}: train "
+                "one with run_fit, or name a file with a model."
+            )
+        return Result.open(store.local_path())
+
+    def _same(self, tag: TrialResult, member: Member) -> Member:
+        if dict(tag.params) != dict(member.params):
+            raise UsageError(
+                f"a trial must be one of the run {self._run.path}, but its {member.name} has the "
+                f"params {show(dict(member.params))}, and the one given {show(dict(tag.params))}: "
+                "for a trial of another run, use the experiment of that run."
+            )
+        return member
+
+    def _file(self, name: str) -> str:
+        """A file with a model on this machine: of models_dir, or where its path leads."""
+        places = list(self._places(name))
+        for place in places:
+            path = local_path(place)
+            if path is None and exists_url(place):
+                path = self._fetched(place, name)
+            if path is not None and os.path.isfile(path):
+                return path
+        told = " or ".join(map(redact, places))
+        raise UsageError(f"a model must be a {', '.join(LOADABLE)} file, but there is no {told}.")
+
+    def _places(self, name: str) -> Iterator[str]:
+        folder = self._ground.models_dir
+        if folder is not None and not os.path.isabs(name) and not _is_url(name):
+            inside = local_path(folder)
+            if inside is not None:
+                yield os.path.join(inside, name)
+            elif ".." not in name.split("/"):
+                yield join(folder, os.path.normpath(name))
+        yield name
+
+    def _fetched(self, url: str, name: str) -> str:
+        """A copy of a remote file in the run's directory, with the JSON file beside it, if any."""
+        inside = os.path.basename(urlsplit(url).path) if _is_url(name) else os.path.normpath(name)
+        target = self._ground.store.local_path(f"{MODELS}/{inside}")
+        fetch(url, target)
+        beside, own = _as_json(url), _as_json(target)
+        if exists_url(beside):
+            fetch(beside, own)
+        elif os.path.exists(own):
+            os.remove(own)
+        return target
 
 
-def _run(ground: Ground) -> Result:
-    """The run that trials are looked for in."""
-    if not ground.store.exists("run.json"):
-        path = ground.store.local_path()
-        raise UsageError(
-            f"a trial must be one of a run, but there is no run at {path}: train one with run_fit, "
-            "or name a file with a model."
-        )
-    return Result.open(ground.store.local_path())
+def _is_url(name: str) -> bool:
+    return is_remote(name) or name.startswith("file:")
+
+
+def _as_json(path: str) -> str:
+    stem, ending = os.path.splitext(path)
+    return f"{stem}.json{ending.partition('?')[1]}{ending.partition('?')[2]}"
 
 
 def _is_path(tag: str) -> bool:
@@ -170,20 +232,14 @@ def _is_path(tag: str) -> bool:
     return "/" in tag or os.path.splitext(tag)[1] != ""
 
 
-def _path(ground: Ground, name: str) -> Path:
-    """The file of a model: in models_dir, or where its path leads."""
-    places = list(_places(ground, name))
-    for place in places:
-        if place.is_file():
-            return place
-    told = " or ".join(map(str, places))
-    raise UsageError(f"a model must be a {', '.join(LOADABLE)} file, but there is no {told}.")
-
-
-def _places(ground: Ground, name: str) -> Iterator[Path]:
-    if ground.models_dir is not None and not os.path.isabs(name):
-        yield Path(ground.models_dir) / name
-    yield Path(name).expanduser()
+def _batch_size(size: SupportsIndex | None) -> int | None:
+    try:
+        number = None if size is None else operator.index(size)
+    except TypeError:
+        number = 0
+    if isinstance(size, bool) or (number is not None and number < 1):
+        raise UsageError(f"`batch_size >= 1` must hold, but got batch_size={show(size)}.")
+    return number
 
 
 def _split(name: object) -> Split:

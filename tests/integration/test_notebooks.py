@@ -89,7 +89,7 @@ def test_pictures_are_taken_from_parquet_files(pictures, tmp_path):
         levels = range(first, first + 40)
         table = pa.table({"image": [as_file(n) for n in levels], "label": [n % 10 for n in levels]})
         pq.write_table(table, tmp_path / f"some-{split}.parquet")
-    pictures.prepare(str(tmp_path / "out"), source=str(tmp_path), rows=20)
+    assert pictures.prepare(str(tmp_path / "out"), source=str(tmp_path), rows=20) == 20
     out = tmp_path / "out"
     assert [row["label"] for row in rows_of(out, "train")] == [str(n % 10) for n in range(20)]
     assert [row["label"] for row in rows_of(out, "val")] == [str(n % 10) for n in range(20, 30)]
@@ -134,13 +134,18 @@ def test_the_template_runs_from_raw_files_to_predictions(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_eight_resnets_are_trained_on_pictures(tmp_path, monkeypatch):
-    execute("cifar10", tmp_path, monkeypatch, CIFAR10_ROWS="32", CIFAR10_EPOCHS="1")
-    result = Result.open(tmp_path / "runs" / "cifar10")
+    monkeypatch.delenv("CIFAR10", raising=False)
+    outputs = execute("cifar10", tmp_path, monkeypatch, CIFAR10_ROWS="32", CIFAR10_EPOCHS="1")
+    assert outputs[0]["text"] == "32 painted pictures: CIFAR10 is not set\n"
+    # Real pictures would have another name, and are not touched.
+    assert not (tmp_path / "data" / "cifar10").exists()
+    result = Result.open(tmp_path / "runs" / "painted")
     assert result.is_finished
     params = [trial.params for trial in result.trials]
     assert len({tuple(each.values()) for each in params}) == 8
     assert {name for each in params for name in each} == {"batch_size", "lr", "weight_decay"}
     assert "val_top5" in result.best.metrics
-    (predictions,) = tmp_path.glob("runs/cifar10/predict/**/predictions.csv")
+    (predictions,) = tmp_path.glob("runs/painted/predict/**/predictions.csv")
     with predictions.open() as file:
         assert len(list(csv.DictReader(file))) == 10
+    assert (tmp_path / "models" / "painted.safetensors").is_file()

@@ -135,6 +135,51 @@ def test_kept_data_may_be_elsewhere(locators, tmp_path):
         memory.rm("/kept-data", recursive=True)
 
 
+def test_splits_kept_elsewhere_stay_when_others_are_added(locators, tmp_path):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    train = {key: locators[key] for key in locators if not key.startswith(("test", "predict"))}
+    test = {key: locators[key] for key in ("test_main", "test_dir", "misc")}
+    places = {"etl_dir": "memory://kept-splits"}
+    try:
+        experiment({**train, **places}).run_etl(Files(), shards=2)
+        other = experiment({**test, **places, "output_dir": str(tmp_path / "other")})
+        other.run_etl(Files(), shards=2)
+        assert set(map(str, open_dataset(other.data).splits)) == {"train", "val", "test"}
+        third = experiment({**places, "output_dir": str(tmp_path / "third")})
+        assert len(third.run_fit(Sides(), GRID, 1).trials) == 2
+    finally:
+        memory.rm("/kept-splits", recursive=True)
+
+
+def test_data_that_could_not_be_sent_is_sent_by_the_next_call(locators, tmp_path):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    exp = experiment(locators, etl_dir="memory://kept-late")
+    try:
+        exp.run_etl(Files(), shards=2)
+        # Another copy, whose sending is cut short.
+        memory.rm("/kept-late/dataset.json")
+        (tmp_path / "out" / "points.data" / "unsent").touch()
+        exp.run_fit(Sides(), GRID, 1)
+        assert memory.exists("/kept-late/dataset.json")
+        assert not (tmp_path / "out" / "points.data" / "unsent").exists()
+    finally:
+        memory.rm("/kept-late", recursive=True)
+
+
+def test_misc_files_must_be_there_and_differ_in_name(locators, tmp_path):
+    (tmp_path / "raw" / "more").mkdir()
+    (tmp_path / "raw" / "more" / "scale.json").write_text("9")
+    twice = [*locators["misc"], str(tmp_path / "raw" / "more" / "scale.json")]
+    with pytest.raises(UsageError, match=r"'scale.json' comes twice"):
+        experiment(locators, misc=twice).run_etl(Files())
+    with pytest.raises(UsageError, match=r"misc must name files, but .*none.json is none"):
+        experiment(locators, misc=[str(tmp_path / "none.json")]).run_etl(Files())
+
+
 def test_what_is_not_prepared_yet_is_asked_for(locators):
     with pytest.raises(UsageError, match="call run_etl first"):
         experiment(locators).run_fit(Sides(), GRID, 1)

@@ -117,6 +117,12 @@ def test_starting_again_changes_nothing(workspace, urls):
     assert services_of(workspace) == before
 
 
+def test_jupyterlab_asks_nobody_about_news(urls):
+    status, page = ask(urls["jupyter"], "/lab", token_of(urls["jupyter"]))
+    assert status == 200
+    assert '"disabledExtensions": ["@jupyterlab/apputils-extension:announcements"]' in page
+
+
 def test_url_prints_the_same_again(workspace, urls):
     assert urls_in(cerebro("url", workspace).stdout) == urls
 

@@ -296,6 +296,36 @@ def test_a_task_from_a_notebook_must_be_given(home, tmp_path):
     with pytest.raises(UsageError, match=r"__main__:Mine lived in a script or notebook: .* task="):
         result.load(0)
     assert result.load(0, task=Mine()).weight.shape == (4, 3)
+    with pytest.raises(UsageError, match=r"--task file\.py:Class"):
+        result.task_name()
+
+
+def test_the_best_trial_can_be_named_so(root, tmp_path):
+    result = Result.open(root)
+    assert result.member("best") == result.member(result.best.number)
+    assert result.history("best") == result.history(result.best.id)
+    path = result.export("best", path=tmp_path / "best.safetensors")
+    assert path == str(tmp_path / "best.safetensors")
+
+
+def test_a_result_says_what_it_is_in_one_line(root):
+    best = Result.open(root).best
+    value = f"{best.metrics['val_loss']:.4g}"
+    said = f"Result({root}: 3 trials, best {best.id} with val_loss {value})"
+    assert repr(Result.open(root)) == said
+
+
+def test_a_result_shows_curves_and_leaderboard(root):
+    page = Result.open(root)._repr_html_()
+    assert page.count("<polyline") == 6
+    assert "<td>t0001</td>" in page
+
+
+def test_a_result_without_an_epoch_shows_itself_too(home, tmp_path):
+    fit_until(tmp_path / "run", toy_spec(home / "data"), 1, "driver", trial=None)
+    result = Result.open(tmp_path / "run")
+    assert repr(result) == f"Result({tmp_path / 'run'}: 2 trials, not finished)"
+    assert "not finished" in result._repr_html_()
 
 
 def test_a_state_of_another_kind_than_best_and_final_does_not_exist(root):

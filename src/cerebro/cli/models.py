@@ -33,6 +33,15 @@ Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu or cuda."
 Which = Annotated[
     str, typer.Option(metavar="STATE", help="Of a trial: its best epoch, or its final state.")
 ]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="file.py:Class or module:Class, if the run's task lived in a notebook or script.",
+        show_default=False,
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="PATH", help="Where to.", show_default=False),
@@ -49,6 +58,7 @@ def test(
     workers: Workers = None,
     device: Device = "auto",
     which: Which = "best",
+    task: TaskName = None,
     as_json: AsJson = False,
 ) -> None:
     """Metrics of trained models over the test split."""
@@ -63,6 +73,7 @@ def test(
         workers=workers,
         device=device,
         which=which,
+        task=task,
     )
     scores.test(ask, is_json=as_json)
 
@@ -76,6 +87,7 @@ def predict(
     workers: Workers = None,
     device: Device = "auto",
     which: Which = "best",
+    task: TaskName = None,
     output: Output = None,
 ) -> None:
     """What trained models say about each row, as CSV and Parquet."""
@@ -90,6 +102,7 @@ def predict(
         workers=workers,
         device=device,
         which=which,
+        task=task,
         output=output,
     )
     scores.predict(ask)
@@ -113,11 +126,13 @@ def export(
             show_default=False,
         ),
     ] = None,
+    task: TaskName = None,
 ) -> None:
     """Write a trial's model as a file for other programs."""
     from cerebro.cli import scores
 
-    scores.export(run, trial, to=to, output=output, which=which, columns=columns)
+    names = None if columns is None else columns.split(",")
+    scores.export(run, trial, to=to, output=output, which=which, columns=names, task=task)
 
 
 COMMANDS = (test, predict, export)

@@ -24,7 +24,7 @@ from cerebro.run.spec import RunSpec, spec_changes
 from cerebro.run.stacks import describe_stacks
 from cerebro.search.budget import written_duration
 from cerebro.storage import Store, layout, open_store
-from cerebro.track.text import clean, show_params, show_seconds
+from cerebro.track.text import clean, show_count, show_params, show_seconds
 from cerebro.types import Json, Mode, trial_id
 
 #: Trials shown.
@@ -147,10 +147,11 @@ def describe_stopper(stopper: Mapping[str, Json], metric: str) -> str:
 
 def _visits(plan: Plan) -> str:
     total, spec = plan.train_visits + plan.eval_visits, plan.spec
+    train = show_count(spec.train_shards, "train shard")
+    val = show_count(spec.val_shards, "val shard")
     return (
         f"{'at most ' if plan.is_open else ''}{total}: {plan.train_visits} train + "
-        f"{plan.eval_visits} eval ({spec.epochs} epochs x {spec.train_shards} train shards, "
-        f"{spec.val_shards} val shards)"
+        f"{plan.eval_visits} eval ({show_count(spec.epochs, 'epoch')} x {train}, {val})"
     )
 
 

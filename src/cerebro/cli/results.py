@@ -65,6 +65,7 @@ def show_trial(path: Path, name: str, form: Format) -> None:
     """Write one trial, epoch by epoch, to standard output."""
     result = _open(path)
     number = int(name) if name.isascii() and name.isdecimal() else name
+    number = result.best.number if number == "best" else number
     epochs = result.history(number)
     if form is Format.CSV:
         _write_csv(epochs or [{"epoch": ""}])

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cerebro.cli.directory import open_directory
+from cerebro.config.resolve import task_reference
 from cerebro.experiment import Experiment
 from cerebro.results import Result
+from cerebro.train.runner import import_task
 from cerebro.train.score_parts import number_to_json
 
 
@@ -26,6 +28,7 @@ class Question:
     workers: int | None
     device: str
     which: str
+    task: str | None = None
     output: Path | None = None
 
 
@@ -67,22 +70,31 @@ def predict(ask: Question) -> None:
 
 
 def export(
-    run: Path, trial: str, *, to: str, output: Path | None, which: str, columns: str | None
+    run: Path,
+    trial: str,
+    *,
+    to: str,
+    output: Path | None,
+    which: str,
+    columns: list[str] | None,
+    task: str | None,
 ) -> None:
     """Write a trial's model as a file, and print where it is."""
     _import_from_here()
     open_directory(run)
     result = Result.open(run)
-    chosen: str | int = result.best.number if trial == "best" else _number(trial)
-    names = None if columns is None else columns.split(",")
-    print(result.export(chosen, to=to, path=output, which=which, columns=names))
+    given = None if task is None else import_task(_task_name(task))
+    chosen = _number(trial)
+    print(result.export(chosen, to=to, path=output, which=which, columns=columns, task=given))
 
 
 def _open(ask: Question) -> tuple[Experiment, str]:
     """The run as an experiment, and the name of its task."""
     _import_from_here()
     open_directory(ask.run)
-    document = Result.open(ask.run).document
+    result = Result.open(ask.run)
+    document = result.document
+    task = result.task_name() if ask.task is None else _task_name(ask.task)
     root = os.path.realpath(ask.run)
     experiment = Experiment(
         name=os.path.basename(root),
@@ -91,7 +103,12 @@ def _open(ask: Question) -> tuple[Experiment, str]:
         workers=ask.workers,
         threads_per_worker=int(str(document.spec["threads_per_worker"])),
     )
-    return experiment, document.task
+    return experiment, task
+
+
+def _task_name(text: str) -> str:
+    """As workers can import it, whatever their directory is."""
+    return str(task_reference(text, Path.cwd()))
 
 
 def _number(trial: str) -> str | int:

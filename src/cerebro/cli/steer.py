@@ -10,7 +10,7 @@ from cerebro.config.yaml import parse_yaml
 from cerebro.errors import UsageError
 from cerebro.search.wording import show
 from cerebro.steering import Answer, AnswerState, Steering
-from cerebro.track.text import clean
+from cerebro.track.text import clean, show_count
 from cerebro.types import Json, trial_id
 
 
@@ -52,7 +52,7 @@ def extend(run: Path, words: Sequence[str], *, wait_s: float) -> None:
     trial = trials[0] if trials else None
     answer = _steer(run).extend(trial, epochs=epochs, wait_s=wait_s)
     whom = "all finished trials" if trial is None else _name(trial)
-    _tell(answer, f"extended {whom} to {epochs} epochs")
+    _tell(answer, f"extended {whom} to {show_count(epochs, 'epoch')}")
 
 
 def add(run: Path, assignments: Sequence[str], *, wait_s: float) -> None:

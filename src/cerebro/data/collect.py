@@ -46,10 +46,11 @@ class RowStack:
         """The first so many rows."""
         return self._list[:count] if self._array is None else self._array[:count]
 
-    def put(self, value: object, at: int, row: int | None = None) -> None:
-        """Keep a value as row `at`; DataError, with the number `row`, if it is not like the others.
+    def put(self, value: object, at: int, place: str | None = None) -> None:
+        """Keep a value as row `at`; DataError if it is not like the others.
 
-        Rows are put in order, the last one perhaps several times.
+        Rows are put in order, the last one perhaps several times. `place` names the row in errors,
+        by default its number.
         """
         array = self._array
         if array is not None:
@@ -61,62 +62,71 @@ class RowStack:
             ):
                 array[at] = value
                 return
-        self._put(value, at, at if row is None else row)
+        self._put(value, at, f"in item {at}" if place is None else place)
 
-    def _put(self, value: object, at: int, row: int) -> None:
+    def _put(self, value: object, at: int, place: str) -> None:
         if isinstance(value, _TEXT):
-            self._put_text(value, at, row)
+            self._put_text(value, at, place)
             return
-        found = self._checked(value, row)
+        found = self._checked(value, place)
         if self._array is None:
             self._array = np.empty((self._rows, *found.shape), found.dtype)
             self._dtype, self._shape = found.dtype, found.shape
             self._number = type(value) if type(value) in _NUMBERS else None
         self._array[at] = found
 
-    def _put_text(self, value: str | bytes, at: int, row: int) -> None:
+    def _put_text(self, value: str | bytes, at: int, place: str) -> None:
         if self._array is not None:
-            raise DataError(f"{self._where} holds numbers, but item {row} is {value!r:.80}.")
+            raise DataError(f"{self._where} holds numbers, but {place} it is {value!r:.80}.")
         del self._list[at:]
         if self._list and type(value) is not type(self._list[0]):
             raise DataError(
-                f"{self._where} must be all {type(self._list[0]).__name__}, but row {row} is "
+                f"{self._where} must be all {type(self._list[0]).__name__}, but {place} it is "
                 f"{type(value).__name__}."
             )
+        if isinstance(value, str) and not value.isascii():
+            _check_text(value, self._where, place)
         self._list.append(value)
 
-    def _checked(self, value: object, row: int) -> Array:
-        array = self._as_array(value, row)
+    def _checked(self, value: object, place: str) -> Array:
+        array = self._as_array(value, place)
         if self._array is not None and array.dtype == self._dtype and array.shape == self._shape:
             return array
-        array = self._looked_at(array, value, row)
+        array = self._looked_at(array, value, place)
         if self._array is None and not self._list:
             return array
         if self._array is None or self._shape != array.shape:
             expected = "text" if self._array is None else f"shape {self._shape}"
             raise DataError(
                 f"all items must be alike, but {self._where} has {expected} at first and "
-                f"shape {array.shape} in item {row}."
+                f"shape {array.shape} {place}."
             )
         if not np.can_cast(array.dtype, self._array.dtype):
             raise DataError(
                 f"all items must be alike, but {self._where} has dtype {self._array.dtype} at "
-                f"first and {array.dtype} in item {row}."
+                f"first and {array.dtype} {place}."
             )
         return array
 
-    def _as_array(self, value: object, row: int) -> Array:
+    def _as_array(self, value: object, place: str) -> Array:
         if type(value) is not self._kind:
             # Looking for the methods of a tensor takes as long as decoding a small picture.
             self._kind, self._is_tensor = type(value), isinstance(value, TensorLike)
         if self._is_tensor:
-            value = tensor_to_numpy(cast(TensorLike, value), f"{self._where}, item {row}")
+            value = tensor_to_numpy(cast(TensorLike, value), f"{self._where} {place}")
         return np.asarray(value)
 
-    def _looked_at(self, array: Array, value: object, row: int) -> Array:
-        where = f"{self._where}, item {row}"
+    def _looked_at(self, array: Array, value: object, place: str) -> Array:
+        where = f"{self._where} {place}"
         rows = as_values(array[np.newaxis], where=where)
         if not isinstance(rows, np.ndarray):
             raise DataError(f"{where} must be a number, an array or text, but is {value!r:.80}.")
         row_values: Array = rows[0, ...]
         return row_values
+
+
+def _check_text(value: str, where: str, place: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where} must be text that can be stored, but {place}: {error}.") from None

@@ -15,10 +15,9 @@ import pyarrow.parquet
 
 from cerebro.data.arrow import Parts
 from cerebro.data.columns import Array, BytesColumn, TextColumn
+from cerebro.data.roles import ID
 from cerebro.data.shard import Shard
 from cerebro.errors import DataError, UsageError
-
-ID = "id"
 
 
 def row_ids(shard: Shard, first: int) -> Array | list[str] | list[bytes]:
@@ -45,7 +44,8 @@ def encode_part(columns: Mapping[str, Any]) -> list[memoryview]:
 def csv_chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The bytes of a CSV file with the rows of all parts, part by part.
 
-    A value that is a vector of k numbers takes k columns, `name_0` to `name_{k-1}`.
+    A value that is a vector of k numbers takes k columns, `name_0` to `name_{k-1}`. Bytes are
+    written as hexadecimal text: they need not be text themselves.
     """
     options = pa.csv.WriteOptions(include_header=False)
     for number, table in enumerate(_tables(parts)):
@@ -160,7 +160,8 @@ def _split(name: str, array: Any) -> Iterator[tuple[str, pa.Array]]:
         array = pa.concat_arrays(array.chunks)
     rows, width = len(array), 1
     if not pa.types.is_fixed_size_list(array.type):
-        yield name, array
+        is_bytes = pa.types.is_binary(array.type)
+        yield name, pa.array([v.hex() for v in array.to_pylist()]) if is_bytes else array
         return
     while pa.types.is_fixed_size_list(array.type):
         width *= array.type.list_size

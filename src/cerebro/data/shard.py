@@ -107,7 +107,7 @@ def sha256(parts: Iterable[memoryview]) -> str:
     return digest.hexdigest()
 
 
-_REMEDY = "Prepare the dataset again from its source."
+_REMEDY = "Prepare the dataset again from its source (run_etl with fresh=True)."
 
 
 def _map(path: str, info: ShardInfo) -> mmap.mmap:

@@ -93,7 +93,10 @@ class Gate:
         return answer(start_response, "303 See Other", "", headers)
 
 
-_WRONG = "The token is missing or wrong. `cerebro url` prints an address that has it."
+_WRONG = (
+    "The token is missing or wrong: every start makes a new one. If a notebook gave you the address, "
+    "run the cell again, or `cerebro url`: it prints an address with the token."
+)
 
 
 def answer(

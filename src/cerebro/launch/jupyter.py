@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from jupyterlab.labapp import LabApp
+
+#: The plugin that asks whether to show news of the Jupyter project.
+NEWS = "@jupyterlab/apputils-extension:announcements"
 
 
 def serve(*, port: int, token: str, runs: Path, workspace: Path) -> None:
@@ -24,4 +28,12 @@ def serve(*, port: int, token: str, runs: Path, workspace: Path) -> None:
     ]
     if os.geteuid() == 0:
         options.append("--ServerApp.allow_root=True")
-    LabApp.launch_instance(argv=options)
+    server = LabApp.initialize_server(argv=options)
+    server.web_app.settings["page_config_hook"] = _without_news
+    server.start()
+
+
+def _without_news(handler: object, page: dict[str, Any]) -> dict[str, Any]:
+    """Nobody is asked whether to fetch news: there are none to fetch."""
+    page["disabledExtensions"] = [*page.get("disabledExtensions", []), NEWS]
+    return page

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import json
 import os
 import re
+import socket
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import psutil
 
 from cerebro.errors import CerebroError
 from cerebro.launch.gate import answer
 from cerebro.storage import LocalStore, layout
+from cerebro.track.text import clean, show
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 RUNS_SHOWN = 1000
 _CHUNK_BYTES = 1 << 16
+#: The most that is read of a file for the list.
+_HEAD_BYTES = 1 << 20
 _SHOWN = (layout.REPORT, layout.LEADERBOARD, layout.SUMMARY, layout.TRACE)
 #: What may be asked for: results, not checkpoints, commands or logs.
 _PATH = re.compile(
@@ -103,11 +112,12 @@ def _index(store: LocalStore) -> str:
     rows = "".join(_row(store, name) for name in runs[:RUNS_SHOWN])
     more = len(runs) - RUNS_SHOWN
     rest = f"<p>and {more} more</p>" if more > 0 else ""
-    table = f"<table>{rows}</table>{rest}" if rows else "<p>No run is there yet.</p>"
+    head = "".join(f"<th>{name}</th>" for name in ("run", "state", "best", "last change", ""))
+    table = f"<table><tr>{head}</tr>{rows}</table>{rest}" if rows else "<p>No run is there yet.</p>"
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs</title>'
         "<style>:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:2em}"
-        "td{padding:.15em 1.2em .15em 0}</style>"
+        "td,th{padding:.15em 1.2em .15em 0;text-align:left}</style>"
         f"<h1>Runs</h1><p>{html.escape(store.local_path())}</p>{table}</html>"
     )
 
@@ -118,7 +128,60 @@ def _row(store: LocalStore, run: str) -> str:
         for file in _SHOWN
         if _has(store, f"{run}/{file}")
     )
-    return f"<tr><td>{html.escape(run)}</td><td>{links or 'started'}</td></tr>"
+    told = (run, _state(store, run), _best(store, run), _last_change(store, run))
+    cells = "".join(f"<td>{html.escape(text)}</td>" for text in told)
+    return f"<tr>{cells}<td>{links}</td></tr>"
+
+
+def _state(store: LocalStore, run: str) -> str:
+    holder = _read_json(store, f"{run}/{layout.LOCK}")
+    pid = holder.get("pid")
+    # A driver on another host cannot be looked for, and counts as alive.
+    is_far = holder.get("host") != socket.gethostname()
+    if isinstance(pid, int) and 0 < pid < 2**31 and (is_far or psutil.pid_exists(pid)):
+        return "running"
+    return "finished" if _has(store, f"{run}/{layout.SUMMARY}") else "not finished"
+
+
+def _best(store: LocalStore, run: str) -> str:
+    """The first of the leaderboard, and what ranks it: `t0003 val_loss 0.25`."""
+    spec = _read_json(store, f"{run}/{layout.RUN}").get("spec")
+    metric = str(spec.get("metric")) if isinstance(spec, dict) else ""
+    lines = _read(store, f"{run}/{layout.LEADERBOARD}").splitlines()
+    row = next(csv.DictReader(lines[:2]), {})
+    if row.get("rank") != "1" or not row.get(metric):
+        return ""
+    try:
+        value = show(float(row[metric]))
+    except ValueError:
+        return ""
+    return f"{clean(row.get('trial') or '', 40)}  {clean(metric, 40)} {value}"
+
+
+def _last_change(store: LocalStore, run: str) -> str:
+    file = _open(store, f"{run}/{layout.JOURNAL}")
+    if file is None:
+        return ""
+    with file:
+        changed = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime).astimezone()
+    return changed.strftime("%Y-%m-%d %H:%M")
+
+
+def _read(store: LocalStore, path: str) -> str:
+    """How a file begins; "" if there is none."""
+    file = _open(store, path)
+    if file is None:
+        return ""
+    with file:
+        return file.read(_HEAD_BYTES).decode(errors="replace")
+
+
+def _read_json(store: LocalStore, path: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(_read(store, path))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _list(store: LocalStore) -> Sequence[str]:

@@ -31,6 +31,11 @@ class Aggregator:
 
     def __call__(self, mode: str, params: Params, parts: Sequence[Batches]) -> Metrics:
         """Metrics by name, "<mode>_" in front; none without batches. `parts` are in order."""
+        metrics = self.plain(mode, params, parts)
+        return {f"{mode}_{name}": value for name, value in metrics.items()}
+
+    def plain(self, mode: str, params: Params, parts: Sequence[Batches]) -> Metrics:
+        """The same under the names that the task gives."""
         joined: Batches = {}
         for part in parts:
             for name, (values, rows) in part.items():
@@ -42,10 +47,9 @@ class Aggregator:
         try:
             if isinstance(self._task, str):
                 self._task = import_task(self._task)
-            metrics = aggregate(cast(SpecTask, self._task).spec, mode, params, joined)
+            return aggregate(cast(SpecTask, self._task).spec, mode, params, joined)
         except Exception as error:
             raise AggregationFailed(describe_failure(error)) from error
-        return {f"{mode}_{name}": value for name, value in metrics.items()}
 
 
 def batches_of(value: Json) -> Batches | None:

@@ -36,6 +36,8 @@ class Direction:
         #: What was to be done when the run was ended: some of it was on its way.
         self._overtaken: list[Action] = []
         self._is_halted = False
+        #: Reports of visits that a stop of the run made durable before their time, by trial.
+        self._early: dict[int, list[Report]] = {}
 
     def begin(self, records: Iterable[Mapping[str, Json]] = ()) -> None:
         """Start, or go on after these records."""
@@ -94,13 +96,25 @@ class Direction:
             trials = cast("list[Any]", record["trials"])
             members = cast("list[Any]", record["members"])
         diverged = cast("dict[str, str]", record.get("diverged") or {})
+        if not record.get("at_stop"):
+            self._catch_up(cast("list[int]", trials))
         for number, sums in zip(cast("list[int]", trials), members, strict=True):
             if str(number) in diverged:
                 self._plan(self._conductor.ended(number, TrialStatus.DIVERGED))
             elif sums:
                 pairs = cast("dict[str, list[float]]", sums)
                 metrics = {f"train_{name}": total / rows for name, (total, rows) in pairs.items()}
-                self._plan(self._conductor.visited(Report(number, epoch, visits, metrics)))
+                report = Report(number, epoch, visits, metrics)
+                if record.get("at_stop"):
+                    self._early.setdefault(number, []).append(report)
+                else:
+                    self._plan(self._conductor.visited(report))
+
+    def _catch_up(self, trials: Sequence[int]) -> None:
+        """Hear of earlier visits of an epoch when it would have been without a stop."""
+        early = [report for number in trials for report in self._early.pop(number, ())]
+        for report in sorted(early, key=lambda report: report.visits):
+            self._plan(self._conductor.visited(report))
 
     def _hear_epoch(self, record: Mapping[str, Json]) -> None:
         epochs = cast(int, record["epoch"]) + 1

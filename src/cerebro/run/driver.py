@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import threading
 from collections.abc import Callable
 
 from cerebro import mop
@@ -35,10 +34,11 @@ from cerebro.run.prelude import Prelude
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
 from cerebro.run.roster import Roster
-from cerebro.run.signals import GraceOver, StopRequested, StopSignals, TimeUp, interrupted
+from cerebro.run.signals import GraceOver, LingerOver, StopRequested, StopSignals, TimeUp
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.steering import Inbox, Rung
+from cerebro.run.stopping import Stopping
 from cerebro.run.surveyor import Surveyor
 from cerebro.run.unit import LiveUnit
 from cerebro.run.verifier import ShardDamaged, Verifier
@@ -49,8 +49,6 @@ from cerebro.track.efficiency import Summary
 from cerebro.train.visit import VisitCall
 from cerebro.types import TrialStatus
 
-#: How long visits in flight may go on after a first Ctrl-C.
-GRACE_S = 30.0
 SWITCH_S = 0.0005
 
 _CAUSES = {FailureKind.DIVERGED: mop.Cause.DIVERGED, FailureKind.MEMORY: mop.Cause.MEMORY}
@@ -112,10 +110,9 @@ class Driver:
         )
         inbox = Inbox(run.store, spec, run.history, orders)
         self._conduct = Conduct(run, direction, orders, inbox, self._roster, self._ledger)
-        self._stopping: int | None = None
-        #: Visits in flight are not waited for any more.
-        self._is_abandoned = False
-        self._timers: list[threading.Timer] = []
+        self._stopping = Stopping(
+            *(run, self._roster, self._ledger, self._states, self._dispatcher), backend.post
+        )
         self._handlers: dict[type, Callable[..., None]] = {
             Joined: self._joined,
             Answered: self._prelude.answered,
@@ -141,20 +138,19 @@ class Driver:
                         for event in self._backend.events():
                             self._handlers[type(event)](event)
                         self._step()
+                        self._stopping.save_next()
             finally:
                 signals.ignore()
                 sys.setswitchinterval(switch_s)
-                for timer in self._timers:
-                    timer.cancel()
+                self._stopping.close()
                 self._ledger.close()
                 if self._dispatcher.verifier is not None:
                     self._dispatcher.verifier.close()
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
-        if self._stopping is not None and not (self._ledger.is_open and self._planner.finished):
-            saved = "what was trained is saved, the same command resumes it."
-            told = saved if self._run.history.has_trained else "nothing was trained yet."
-            raise interrupted(self._stopping, f"stopped; {told}")
+        is_finished = self._ledger.is_open and self._planner.finished
+        if self._stopping.is_asked and not is_finished:
+            raise self._stopping.error()
         return self._reporter.summary()
 
     def _step(self) -> None:
@@ -163,18 +159,18 @@ class Driver:
         So what is done next depends on what is durable alone, in a run that was killed too.
         """
         is_stepped = self._spec.is_adaptive and not self._threaded
-        if is_stepped and self._ledger.is_open and self._stopping is None:
+        if is_stepped and self._ledger.is_open and not self._stopping.is_asked:
             if not self._ledger.pending:
                 self._act(self._planner.handle(mop.Resume()))
             self._planner.handle(mop.Drain())
 
     def _is_over(self) -> bool:
         if not self._ledger.is_open:
-            return self._stopping is not None
+            return self._stopping.is_asked
         if self._ledger.pending:
             return False
-        if self._stopping is not None:
-            return self._is_abandoned or not self._dispatcher
+        if self._stopping.is_asked:
+            return self._stopping.is_through
         return self._planner.finished and not self._dispatcher
 
     # Before the first visit
@@ -210,13 +206,7 @@ class Driver:
             self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
         self._conduct.look()
         if self._seconds is not None:
-            self._after(max(0.0, self._seconds - self._reporter.now()), TimeUp())
-
-    def _after(self, seconds: float, payload: object) -> None:
-        timer = threading.Timer(seconds, lambda: self._backend.post(payload))
-        timer.daemon = True
-        timer.start()
-        self._timers.append(timer)
+            self._stopping.after(max(0.0, self._seconds - self._reporter.now()), TimeUp())
 
     # Answers
 
@@ -337,12 +327,13 @@ class Driver:
         elif isinstance(payload, CommitFailed | ShardDamaged):
             raise payload.error
         elif isinstance(payload, StopRequested):
-            self._stopping = payload.number
             self._reporter.stopping(len(self._dispatcher))
             self._planner.handle(mop.Drain())
-            self._after(GRACE_S, GraceOver())
+            self._stopping.begin(payload.number)
+        elif isinstance(payload, LingerOver):
+            self._stopping.is_hurried = True
         elif isinstance(payload, GraceOver):
-            self._is_abandoned = True
+            self._stopping.is_abandoned = True
         elif isinstance(payload, TimeUp):
             self._conduct.halt("the time that the run may take is over", "budget")
         elif isinstance(payload, Rung) and self._ledger.is_open:

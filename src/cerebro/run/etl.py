@@ -19,13 +19,14 @@ from cerebro.data.etl.raw import Raw, feature_names, with_same_ids
 from cerebro.data.etl.staging import write_staged
 from cerebro.data.manifest import FILE, DatasetManifest
 from cerebro.data.publication import remove_strays, sole_writer
-from cerebro.data.sources.bad_rows import QUARANTINE_FILE, BadRows, Policy
+from cerebro.data.sources.bad_rows import QUARANTINE_FILE, BadRow, BadRows, Policy
 from cerebro.errors import DataError
 from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl_report import EtlReport, EtlSplit
 from cerebro.run.jobs import carry_out
+from cerebro.storage.remote import redact
 from cerebro.storage.store import Store
-from cerebro.train.identity import describe_task
+from cerebro.train.identity import describe_task, exact_digest
 from cerebro.train.progress import PROGRESS
 from cerebro.types import Json, Split
 
@@ -95,7 +96,7 @@ class PrepareJob:
 
 
 def run_etl(
-    raw: Mapping[Split, Raw],
+    read: Callable[[], Mapping[Split, Raw]],
     spec: ETLSpec | None,
     settings: EtlSettings,
     *,
@@ -105,8 +106,9 @@ def run_etl(
     shown: Shown | None = None,
     is_fresh: bool = False,
 ) -> EtlReport:
-    """Prepare these splits into the dataset of the store; splits it has besides stay.
+    """Prepare what is read into the dataset of the store; splits it has besides stay.
 
+    Nobody else can write the dataset from before the reading on until it is published.
     Whoever reads the dataset finds the old one or the new one. Killed and run again it goes on with
     the shards that are missing; the shards are the same for any number of workers. What was
     prepared before from the same rows by the same code is not prepared again, unless `is_fresh`.
@@ -114,7 +116,7 @@ def run_etl(
     root = store.local_path()
     os.makedirs(root, exist_ok=True)
     with sole_writer(root):
-        return _Etl(raw, spec, settings, store).run(backend, workers, shown, is_fresh)
+        return _Etl(read(), spec, settings, store).run(backend, workers, shown, is_fresh)
 
 
 class _Etl:
@@ -139,13 +141,13 @@ class _Etl:
         began = time.perf_counter()
         plans, described = self._plan()
         ledger = Ledger(self._store, described)
-        known = None if self._before is None else ledger.finished(self._before.digest)
-        if known is not None and not is_fresh:
+        known = None if is_fresh else ledger.finished(self._before)
+        if known is not None:
             ledger.clear()
             # A process that was killed at its end may have left some.
             remove_strays(self._store, _manifest(self._store))
             return EtlReport.from_json(self._store.local_path(), known)
-        for part in ledger.begin():
+        for part in ledger.begin(is_fresh=is_fresh):
             self._take(part)
         have = {(part.split, part.number) for part in self._parts}
         jobs = [
@@ -154,7 +156,7 @@ class _Etl:
             for number in range(plan.shards)
             if (split, number) not in have
         ]
-        rows = sum(len(plans[job.split].rows_of(job.number)) for job in jobs)
+        rows = sum(plans[job.split].size_of(job.number) for job in jobs)
 
         def done(job: PrepareJob, answer: object) -> None:
             part = cast(Part, answer)
@@ -207,10 +209,10 @@ class _Etl:
         described: dict[str, Json] = {
             "rows": digests,
             "shards": {str(split): [taken, parts] for split, (taken, parts) in sizes.items()},
-            "objects": {str(split): plan.object_dir for split, plan in plans.items()},
+            "objects": {str(split): redact(p.object_dir or "") for split, p in plans.items()},
             "spec": [name, digest or f"unknown, of process {os.getpid()}"],
             "seed": settings.seed,
-            "on_bad_row": str(settings.policy),
+            "on_bad_row": [str(settings.policy), settings.max_bad],
         }
         return plans, described
 
@@ -227,6 +229,8 @@ class _Etl:
             if not any(part.rows for part in self._parts if part.split is split):
                 raise DataError(f"{self._raw[split].source} must have a row that can be used.")
         manifest = combine(self._parts, self._before)
+        self._bad.rows = self._sorted_bad_rows()
+        self._store.remove(QUARANTINE_FILE)
         self._bad.write(self._store)
         self._store.write(FILE, manifest.to_bytes())
         has_file = bool(self._bad.rows) and self._settings.policy is Policy.QUARANTINE
@@ -241,6 +245,14 @@ class _Etl:
         ledger.finish(manifest, report.to_json())
         remove_strays(self._store, manifest)
         return report
+
+    def _sorted_bad_rows(self) -> list[BadRow]:
+        """The bad rows in an order that does not depend on who was done first."""
+        found = [row for raw in self._raw.values() for row in raw.bad]
+        order = {split: place for place, split in enumerate(self._raw)}
+        for part in sorted(self._parts, key=lambda part: (order[part.split], part.number)):
+            found += part.bad
+        return found
 
     def _split(self, plan: SplitPlan) -> EtlSplit:
         raw = self._raw[plan.split]
@@ -269,4 +281,5 @@ def _existing(store: Store) -> Dataset | None:
 
 
 def _identity(spec: ETLSpec | None) -> tuple[str, str]:
-    return ("", "none") if spec is None else describe_task(spec)  # type: ignore[arg-type]
+    """The name of a spec, and a digest of all it computes with, "" if that cannot be known."""
+    return ("", "none") if spec is None else (describe_task(spec)[0], exact_digest(spec))

@@ -9,6 +9,8 @@ from typing import Any
 
 from cerebro.types import Json
 
+_WIDTHS = (9, 9, 6, 10, 8)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtlSplit:
@@ -50,15 +52,11 @@ class EtlReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [
-            line.replace("rows in", "rows_in").replace("left out", "left_out").split()
-            for line in self._table()
+        lines = [
+            "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+            for tag, cells in zip(["th", *["td"] * len(self.splits)], self._cells(), strict=True)
         ]
-        cells = [
-            "".join(f"<{tag}>{escape(cell.replace('_', ' '))}</{tag}>" for cell in row)
-            for tag, row in zip(["th"] + ["td"] * len(rows), rows, strict=False)
-        ]
-        table = "".join(f"<tr>{row}</tr>" for row in cells)
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
         notes = "".join(f"<br>{escape(note)}" for note in self._notes())
         return f"<p>{escape(self._headline())}{notes}</p><table>{table}</table>"
 
@@ -92,11 +90,17 @@ class EtlReport:
         speed = f" ({self.prepared / self.seconds:,.0f} rows/s)" if self.seconds > 0 else ""
         return f"prepared {self.prepared} rows in {self.seconds:.1f} s{speed} into {self.path}"
 
-    def _table(self) -> list[str]:
-        head = f"{'split':<8}{'rows in':>9}{'rows':>9}{'bad':>6}{'left out':>10}{'shards':>8}"
+    def _cells(self) -> list[list[str]]:
+        head = ["split", "rows in", "rows", "bad", "left out", "shards"]
         return [head] + [
-            f"{name:<8}{s.rows_in:>9}{s.rows:>9}{s.bad:>6}{s.left_out:>10}{s.shards:>8}"
+            [name, *map(str, (s.rows_in, s.rows, s.bad, s.left_out, s.shards))]
             for name, s in self.splits.items()
+        ]
+
+    def _table(self) -> list[str]:
+        return [
+            f"{cells[0]:<8}" + "".join(f"{c:>{w}}" for c, w in zip(cells[1:], _WIDTHS, strict=True))
+            for cells in self._cells()
         ]
 
     def _notes(self) -> list[str]:

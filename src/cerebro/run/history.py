@@ -193,7 +193,8 @@ class RunHistory(Trials):
         if kind == "visit":
             visit = self._visit_of(record, trial.visits, f"trial {trial.number}")
             batches = batches_of(record.get("batches"))
-            trial.train(visit, cast("dict[str, Any]", record["sums"]), self.steps, batches)
+            sums = cast("dict[str, Any]", record["sums"])
+            trial.train(visit, sums, self.steps, batches, **_saving(record))
             if record.get("checkpoint") is not None:
                 trial.checkpoints.append(CheckpointRef.from_json(record["checkpoint"]))
         elif kind == "epoch":
@@ -290,7 +291,7 @@ class RunHistory(Trials):
             if str(number) in diverged:
                 trial.end(TrialStatus.DIVERGED, diverged[str(number)], None)
             else:
-                trial.train(visit, sums, self.steps)
+                trial.train(visit, sums, self.steps, **_saving(record))
 
     def _take_out(self, record: Record) -> None:
         """Members have checkpoints of their own now."""
@@ -328,6 +329,12 @@ _OF_RUN: Mapping[str, Callable[[RunHistory, Record], None]] = {
     "decision": RunHistory._decide,
     "command": RunHistory._note_command,
 }
+
+
+def _saving(record: Record) -> dict[str, bool]:
+    """Whether a visit has a checkpoint, and whether a stop of the run made it durable."""
+    is_saved = record.get("checkpoint") is not None
+    return {"is_saved": is_saved, "at_stop": bool(record.get("at_stop"))}
 
 
 @contextlib.contextmanager

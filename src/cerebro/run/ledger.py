@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from cerebro.backend.base import Backend, StateRef
 from cerebro.errors import CerebroError
 from cerebro.run.checks import check_space
@@ -92,6 +94,21 @@ class Ledger:
         waiting, live.waiting = live.waiting, []
         self.put(Commit(waiting, visits=call.visits, attempt=call.attempt, state=saved), live)
         return False
+
+    def put_at_stop(self, live: LiveUnit, state: StateRef) -> None:
+        """Make visits durable that wait for the end of their epoch, as the last of them left it."""
+        waiting, live.waiting = live.waiting, []
+        for record in waiting:
+            if record["type"] == "visit":
+                record["at_stop"] = True
+        live.is_saving = True
+        self._states.hold(state)
+        commit = Commit(waiting, state=state)
+        last = commit.visit
+        before = cast(int, last["epoch"]) * self._spec.train_shards
+        commit.visits = before + cast(int, last["step"]) + 1
+        commit.attempt = cast(int, last["attempt"])
+        self.put(commit, live)
 
     def is_due(self, call: VisitCall) -> bool:
         """Whether the state after this visit becomes a checkpoint."""

@@ -64,6 +64,8 @@ class TrialHistory:
     parent_visits: int = 0
     #: Rows that a batch is split into, since whole ones did not fit the memory.
     micro_batch: int | None = None
+    #: Visits behind its last checkpoint in due order, while a stop of the run has saved more.
+    before_stop: int | None = None
     #: Number of the journal record that last told of it.
     touched: int = 0
     #: The last answer of `best_epoch`: metric, mode, epochs looked at, the best of them.
@@ -90,10 +92,21 @@ class TrialHistory:
         return best
 
     def train(
-        self, visit: int, sums: Mapping[str, Any], steps: int, batches: Batches | None = None
+        self,
+        visit: int,
+        sums: Mapping[str, Any],
+        steps: int,
+        batches: Batches | None = None,
+        *,
+        is_saved: bool = False,
+        at_stop: bool = False,
     ) -> None:
-        """One more visit is durable."""
+        """One more visit is durable, perhaps with its state, perhaps because the run stopped."""
         self.visits = visit + 1
+        if at_stop:
+            self.before_stop = visit if self.before_stop is None else self.before_stop
+        elif is_saved:
+            self.before_stop = None
         if self.status is TrialStatus.PENDING:
             self.status = TrialStatus.RUNNING
         self.sums[visit] = {name: (pair[0], pair[1]) for name, pair in sums.items()}
@@ -113,7 +126,13 @@ class TrialHistory:
         return self.target is not None and self.target < epochs and len(self.epochs) >= self.target
 
     def end(self, status: TrialStatus, error: str | None, traceback: str | None) -> None:
-        """It reached a final status."""
+        """It reached a final status.
+
+        One that fails is left with what it would have had if the run had not been stopped.
+        """
+        if self.before_stop is not None and status.is_failure:
+            self._cut(self.before_stop)
+        self.before_stop = None
         self.status, self.error, self.traceback = status, error, traceback
 
     @property
@@ -162,9 +181,9 @@ class TrialHistory:
         """Forget everything after the first `visits` training visits; `epochs` are the run's."""
         self.checkpoints = [ref for ref in self.checkpoints if ref.visits <= visits]
         self.epochs = [epoch for epoch in self.epochs if epoch.visits <= visits]
-        self.sums = {visit: sums for visit, sums in self.sums.items() if visit < visits}
-        self.batches = {visit: each for visit, each in self.batches.items() if visit < visits}
-        self.visits = visits
+        self._cut(visits)
+        if self.before_stop is not None and self.before_stop >= visits:
+            self.before_stop = None
         self.is_dropped = False
         # What was decided about it stays.
         if self.status is not TrialStatus.STOPPED:
@@ -173,6 +192,11 @@ class TrialHistory:
             if self.is_held or self.waits(epochs):
                 self.status = TrialStatus.PAUSED
         self._best = ("", None, 0, None)
+
+    def _cut(self, visits: int) -> None:
+        self.sums = {visit: sums for visit, sums in self.sums.items() if visit < visits}
+        self.batches = {visit: each for visit, each in self.batches.items() if visit < visits}
+        self.visits = visits
 
 
 @dataclass(slots=True)

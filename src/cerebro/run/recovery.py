@@ -39,6 +39,8 @@ class OpenRun:
     notices: list[str] = field(default_factory=list)
     #: What was journaled since it was opened.
     appended: list[Record] = field(default_factory=list)
+    #: Where the run of this name was moved to, if it had to make room.
+    archived: str | None = None
 
     def begin(self, document: RunDocument) -> None:
         """Write run.json of a new run and open its journal."""
@@ -92,6 +94,7 @@ def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterat
         run = None
         try:
             run = _open(store, spec, force=force)
+            run.archived = archived
             yield run
         except BaseException as error:
             is_refused = isinstance(error, UsageError) or not store.exists(layout.RUN)

@@ -59,8 +59,8 @@ class Trials:
             own = {ref.visits: ref for ref in trial.checkpoints}
             refs = sorted({**{ref.visits: ref for ref in refs}, **own}.values(), key=by_visits)
         best = trial.best_epoch(self.metric, self.mode)
-        visits = -1 if best is None else trial.epochs[best].visits
-        return [ref for ref in refs if ref is refs[-1] or ref.visits == visits]
+        wanted = {-1 if best is None else trial.epochs[best].visits, trial.before_stop}
+        return [ref for ref in refs if ref is refs[-1] or ref.visits in wanted]
 
     def extracts(self, stack: StackHistory, limit: int = KEPT) -> list[Extract]:
         """What to take out of a stack's checkpoints so that at most `limit` are kept."""
@@ -83,8 +83,13 @@ class Trials:
                 self._retain(self.trials[unit])
 
     def _retain(self, trial: TrialHistory) -> None:
-        """Keep the last two checkpoints (the last one of a finished trial) and the best epoch's."""
-        keep = {ref.name for ref in trial.checkpoints[-1 if trial.status.is_final else -2 :]}
+        """Keep the last two checkpoints (the last one of a finished trial) and the best epoch's.
+
+        And the one in due order before those of a stop: a trial that fails goes back to it.
+        """
+        found = [ref for ref in trial.checkpoints if ref.visits <= trial.visits]
+        keep = {ref.name for ref in found[-1 if trial.status.is_final else -2 :]}
+        keep |= {ref.name for ref in found if ref.visits == trial.before_stop}
         best = trial.best_epoch(self.metric, self.mode)
         if trial.is_dropped:
             keep = set()

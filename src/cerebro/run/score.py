@@ -18,14 +18,16 @@ from typing import cast
 from cerebro.backend.base import Backend
 from cerebro.data import Dataset, open_dataset
 from cerebro.data.predictions import csv_chunks, parquet_chunks
-from cerebro.errors import DataError, UsageError
+from cerebro.data.roles import is_label
+from cerebro.errors import CerebroError, DataError, TrialError, UsageError, WorkerError
+from cerebro.run.aggregation import AggregationFailed, Aggregator
 from cerebro.run.devices import count_devices
 from cerebro.run.jobs import carry_out
 from cerebro.storage import LocalStore
 from cerebro.storage.lock import RunLock
 from cerebro.storage.store import is_temp
 from cerebro.task import Task
-from cerebro.train.identity import describe_task
+from cerebro.train.identity import describe_task, exact_digest
 from cerebro.train.runner import import_task
 from cerebro.train.score import Member, MemberScore, ScoreMode
 from cerebro.train.score_parts import (
@@ -37,7 +39,6 @@ from cerebro.train.score_parts import (
     read_predictions,
 )
 from cerebro.train.score_runner import ScoreSetup, ScoreShard
-from cerebro.train.spec_task import SpecTask, aggregate
 from cerebro.train.visit import Batches
 from cerebro.types import Json, Metrics, Split
 
@@ -66,9 +67,9 @@ class ScoreRequest:
     fresh: bool = False
 
     def digest(self, dataset: Dataset) -> str:
-        """SHA-256 of all that decides the result; "" if the task's code cannot be read."""
+        """SHA-256 of all that decides the result; "" if what the task does cannot be known."""
         task = import_task(self.task) if isinstance(self.task, str) else self.task
-        name, code = describe_task(task)
+        name, code = describe_task(task)[0], exact_digest(task)
         if not code:
             return ""
         body: dict[str, object] = {
@@ -121,7 +122,11 @@ def score(
             clear_parts(store)
         _sweep(store)
         work = _Work(request, dataset, digest or f"once {time.time_ns()}", store, progress)
-        parts = work.carry_out(backend)
+        try:
+            parts = work.carry_out(backend)
+        except WorkerError as error:
+            _explain_labels(dataset, request, error)
+            raise
         metrics = _combine(request, parts, store)
         rows = sum(part.rows for part in parts)
         _write_result(store, request, digest, rows, metrics)
@@ -203,6 +208,21 @@ def _check_split(dataset: Dataset, request: ScoreRequest) -> None:
     )
 
 
+def _explain_labels(dataset: Dataset, request: ScoreRequest, error: WorkerError) -> None:
+    """Say so where a test failed on rows without the labels that others have."""
+    if request.mode is not ScoreMode.TEST:
+        return
+    names = {each: set(dataset.schema_of(each).names) for each in dataset.splits}
+    for other, columns in names.items():
+        missing = sorted(filter(is_label, columns - names[request.split]))
+        if missing:
+            raise DataError(
+                f"to test, rows must have labels, but the {request.split} split has no "
+                f"{', '.join(map(repr, missing))}, as the {other} split has: name another split "
+                f"with split=, or use run_predict. It failed with {error}"
+            ) from error
+
+
 def _combine(request: ScoreRequest, parts: Sequence[Part], store: LocalStore) -> dict[str, Metrics]:
     if request.mode is ScoreMode.PREDICT:
         store.write_stream(CSV, csv_chunks(_contents(store, parts)))
@@ -221,9 +241,9 @@ def _contents(store: LocalStore, parts: Sequence[Part]) -> Iterator[bytes]:
 
 def _metrics(request: ScoreRequest, member: Member, found: Sequence[MemberScore]) -> Metrics:
     """Exact means over all rows, or what the spec makes of the metrics of all batches."""
-    task = import_task(request.task) if isinstance(request.task, str) else request.task
-    if isinstance(task, SpecTask) and any(each.batches is not None for each in found):
-        return aggregate(task.spec, "test", member.params, _joined(found))
+    batches = [each.batches for each in found if each.batches is not None]
+    if batches:
+        return _aggregated(request, member, batches)
     names = list(dict.fromkeys(name for each in found for name in each.sums))
     metrics: dict[str, float] = {}
     for name in names:
@@ -234,14 +254,17 @@ def _metrics(request: ScoreRequest, member: Member, found: Sequence[MemberScore]
     return metrics
 
 
-def _joined(scores: Sequence[MemberScore]) -> Batches:
-    joined: Batches = {}
-    for score in scores:
-        for name, (values, rows) in (score.batches or {}).items():
-            before = joined.setdefault(name, ([], []))
-            before[0].extend(values)
-            before[1].extend(rows)
-    return joined
+def _aggregated(request: ScoreRequest, member: Member, batches: Sequence[Batches]) -> Metrics:
+    try:
+        return Aggregator(request.task).plain("test", member.params, batches)
+    except AggregationFailed as error:
+        if isinstance(error.__cause__, CerebroError):
+            raise error.__cause__ from None
+        failure = error.failure
+        raise TrialError(
+            f"metrics_agg must make metrics of those of all batches, but for {member.name}: "
+            f"{failure.message}\n{failure.traceback}"
+        ) from error.__cause__
 
 
 def _write_result(

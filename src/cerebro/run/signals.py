@@ -29,6 +29,11 @@ class GraceOver:
 
 
 @dataclass(frozen=True, slots=True)
+class LingerOver:
+    """Posted to the driver: save what visits in flight have not replaced by now."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimeUp:
     """Posted to the driver: the time that the run may take is over."""
 

@@ -52,6 +52,10 @@ class States:
             self._durable.add(unit)
             self._evict()
 
+    def unsaved(self, unit: int) -> StateRef | None:
+        """The unit's current state, unless it is durable."""
+        return None if unit in self._durable else self._current.get(unit)
+
     def hand_over(self, unit: int) -> bool:
         """Give up the unit's current state to a visit, if it is durable and nobody else's.
 

@@ -169,7 +169,7 @@ class _Checker:
             is_short = len(trial.metrics) < (trial.target or int(self._spec["epochs"]))
             is_early = record["status"] == "finished" and trial.is_held and is_short
             if trial.status is not TrialStatus.STOPPED and not is_early:
-                trial.status, trial.is_ending = TrialStatus(record["status"]), False
+                trial.end(TrialStatus(record["status"]))
         elif kind == "dropped":
             trial.is_dropped = True
         elif kind == "left":
@@ -220,7 +220,7 @@ class _Checker:
 
     def _stop(self, trial: Trial) -> None:
         if not trial.is_final:
-            trial.status = TrialStatus.STOPPED
+            trial.end(TrialStatus.STOPPED)
         self._retain(trial)
 
     def _retain(self, trial: Trial) -> None:
@@ -250,8 +250,7 @@ class _Checker:
             record["shard"] == shard, f"shard {shard} must come, not {record['shard']}", number
         )
         self._note_times(number, record)
-        trial.sums[trial.visits] = record["sums"]
-        trial.visits += 1
+        trial.train(record["sums"], record)
         if record.get("checkpoint") is not None:
             self._checkpoint(trial, CheckpointRef.from_json(record["checkpoint"]), record)
 
@@ -313,14 +312,14 @@ class _Checker:
 
     def _roll_back(self, trial: Trial, visits: int) -> None:
         self._require(visits <= trial.visits, "a trial must not be rolled forward", trial.number)
-        trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
+        trial.go_back(visits)
         self._require(
             visits == (trial.refs[-1].visits if trial.refs else 0),
             f"a trial must go back to a checkpoint, but there is none of visit {visits}",
             trial.number,
         )
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits, trial.is_dropped = visits, False
+        trial.is_dropped = False
         if trial.status is not TrialStatus.STOPPED:
             trial.status = None
 
@@ -371,13 +370,13 @@ class _Checker:
             )
 
     def _retained(self, trial: Trial) -> list[CheckpointRef]:
-        """The last two (after the end: the last one) and that of the best epoch."""
+        """The last two (after the end: the last one), that of the best epoch, and before a stop."""
         if trial.is_dropped:
             return []
         last = trial.refs[-1:] if trial.is_final else trial.refs[-2:]
         best = self._best_epoch(trial)
-        visits = None if best is None else (best + 1) * self._steps
-        return [ref for ref in trial.refs if ref in last or ref.visits == visits]
+        visits = {trial.before_stop, None if best is None else (best + 1) * self._steps}
+        return [ref for ref in trial.refs if ref in last or ref.visits in visits]
 
     def _best_epoch(self, trial: Trial) -> int | None:
         sign = 1.0 if self._spec["mode"] == Mode.MAX else -1.0

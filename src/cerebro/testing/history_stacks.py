@@ -38,6 +38,8 @@ class Trial:
     repeat: int = 0
     #: Of these epochs the first are another's, whose state it began with.
     inherited: int = 0
+    #: Visits behind its last checkpoint in due order, while a stop of the run has saved more.
+    before_stop: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -55,6 +57,27 @@ class Trial:
     @property
     def is_waiting(self) -> bool:
         return self.is_held or (self.target is not None and len(self.metrics) >= self.target)
+
+    def train(self, sums: dict[str, list[float]], record: Mapping[str, Any]) -> None:
+        """One more visit."""
+        if record.get("at_stop"):
+            self.before_stop = self.visits if self.before_stop is None else self.before_stop
+        elif record.get("checkpoint") is not None:
+            self.before_stop = None
+        self.sums[self.visits] = sums
+        self.visits += 1
+
+    def end(self, status: TrialStatus) -> None:
+        """A failure leaves nothing that is there because of a stop."""
+        if self.before_stop is not None and status.is_failure:
+            self.go_back(self.before_stop)
+        self.status, self.is_ending, self.before_stop = status, False, None
+
+    def go_back(self, visits: int) -> None:
+        self.refs = [ref for ref in self.refs if ref.visits <= visits]
+        self.visits = visits
+        if self.before_stop is not None and self.before_stop >= visits:
+            self.before_stop = None
 
     def promote(self, record: Mapping[str, Any]) -> None:
         """People may let go on what has ended or waits; the search, what waits for it alone."""
@@ -169,11 +192,12 @@ class StackJudge:
             ready = len(trial.metrics) == epoch
             self._require(ready, f"epoch {epoch} must begin after the one before", number)
             if str(number) in diverged:
-                trial.status, trial.is_ending = TrialStatus.DIVERGED, True
+                trial.end(TrialStatus.DIVERGED)
+                trial.is_ending = True
                 continue
-            trial.sums[stack.visits] = record["members"][trials.index(number)]
-            self._require(bool(trial.sums[stack.visits]), "a member must have sums", number)
-            trial.visits += 1
+            sums = record["members"][trials.index(number)]
+            self._require(bool(sums), "a member must have sums", number)
+            trial.train(sums, record)
         stack.visits += 1
         stack.members.append(trials)
         if record.get("checkpoint") is not None:
@@ -249,9 +273,8 @@ class StackJudge:
                 self._reset(trial, visits)
 
     def _reset(self, trial: Trial, visits: int) -> None:
-        trial.refs = [ref for ref in trial.refs if ref.visits <= visits]
+        trial.go_back(visits)
         trial.metrics = trial.metrics[: visits // self._steps]
-        trial.visits = visits
         if trial.status is not TrialStatus.STOPPED:
             trial.status = None
         trial.is_ending = trial.is_dropped = False
@@ -276,4 +299,5 @@ class StackJudge:
         by_visits |= {ref.visits: ref for ref in trial.refs}
         best = self._best_epoch(trial)
         visits = {max(by_visits, default=-1), -1 if best is None else (best + 1) * self._steps}
+        visits |= set() if trial.before_stop is None else {trial.before_stop}
         return {by_visits[one] for one in visits if one in by_visits}

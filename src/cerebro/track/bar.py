@@ -58,11 +58,12 @@ class Bar:
     def __exit__(self, kind: object, *rest: object) -> None:
         self._over.set()
         self._thread.join()
-        if kind is None:
+        if self._is_live:
+            # Whoever called has something to say now.
+            print(f"\r{'':<{self._width}}\r", end="", file=self._file, flush=True)
+        elif kind is None:
             # What is done and has not been counted was done by workers that are gone.
             self._draw(self._total)
-        if self._is_live:
-            print(file=self._file, flush=True)
 
     def line(self, done: int) -> str:
         """The line for so much done.

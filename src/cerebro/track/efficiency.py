@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cerebro.track.text import show_count
+
 
 class Span(Protocol):
     """The timing of one answered visit, of one trial or of a stack of them.
@@ -73,7 +75,7 @@ class Summary:
         """One line for people; parts below 0.05 % are left out."""
         rest = sorted(((v, k) for k, v in self.parts().items() if k != "compute"), reverse=True)
         lost = ", ".join(f"{name} {100 * part:.1f} %" for part, name in rest if part >= 0.0005)
-        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        workers = show_count(self.workers, "worker")
         text = f"efficiency {self.efficiency:.3f} of {workers} over {self.makespan_s:.1f} s"
         return f"{text} ({lost or 'nothing lost'}; start-up {self.startup_s:.1f} s)"
 

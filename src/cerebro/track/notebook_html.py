@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from typing import TypeAlias
 
 from cerebro.track.board import Board
 from cerebro.track.plain import closing_lines, describe, progress_line
@@ -19,6 +20,8 @@ from cerebro.track.standings import leaderboard_cells
 from cerebro.track.text import clean, show_trials
 from cerebro.types import trial_id
 
+#: Values of a metric of a trial, epoch by epoch.
+Curve: TypeAlias = Callable[[int, str], Iterable[float]]
 ROWS = 12
 #: Lines of a picture, best trials first: more of them nobody can tell apart.
 CURVES = 12
@@ -72,9 +75,9 @@ def leaderboard_html(ranking: Ranking, *, limit: int = ROWS) -> str:
     return f"<table><tr>{head}</tr>{''.join(body)}</table>{rest}"
 
 
-def result_html(ranking: Ranking, path: str, state: str) -> str:
-    """What a result shows of itself: where it is, how it stands, and the leaderboard."""
-    return framed(_dim(f"{path}: {state}"), leaderboard_html(ranking))
+def result_html(ranking: Ranking, curve: Curve, path: str, state: str) -> str:
+    """What a result shows of itself: where it is, how it stands, curves, and the leaderboard."""
+    return framed(_dim(f"{path}: {state}"), _charts(ranking, curve), leaderboard_html(ranking))
 
 
 def board_html(
@@ -87,7 +90,9 @@ def board_html(
     parts = [_line(describe(board.run))]
     if finished is None:
         parts += [_bar(board), _line(progress_line(board)), _dim(_busy(board))]
-    parts += [_charts(board, curves), leaderboard_html(board.ranked())]
+    ranking = board.ranked()
+    charts = _charts(ranking, lambda trial, name: curves.get(trial, {}).get(name, ()))
+    parts += [charts, leaderboard_html(ranking)]
     parts += [_line(note) for note in notes]
     if finished is not None:
         parts += [_dim(line) for line in closing_lines(finished.summary, board.run.resumed)]
@@ -119,16 +124,12 @@ def _busy(board: Board) -> str:
     return " · ".join([*shown, f"{more} more"] if more > 0 else shown)
 
 
-def _charts(board: Board, curves: Mapping[int, Mapping[str, array[float]]]) -> str:
+def _charts(ranking: Ranking, curve: Curve) -> str:
     """The metric that ranks, and the training loss, of the best trials."""
-    rows = board.ranked().rows[:CURVES]
-    best = board.ranked().best
+    rows, best = ranking.rows[:CURVES], ranking.best
     pictures = []
-    for name in dict.fromkeys((board.run.metric, "train_loss")):
-        lines = {
-            row.trial: list(enumerate(curves.get(row.trial, {}).get(name, ()), start=1))
-            for row in rows
-        }
+    for name in dict.fromkeys((ranking.criteria.metric, "train_loss")):
+        lines = {row.trial: list(enumerate(curve(row.trial, name), start=1)) for row in rows}
         picture = chart_svg(name, lines, None if best is None else best.trial)
         pictures.append(picture)
     return "".join(pictures)
@@ -137,15 +138,16 @@ def _charts(board: Board, curves: Mapping[int, Mapping[str, array[float]]]) -> s
 def chart_svg(
     title: str, lines: Mapping[int, Sequence[tuple[float, float]]], best: int | None = None
 ) -> str:
-    """Curves by epoch as a picture; empty where no curve has two points.
+    """Curves by epoch as a picture; one with a single point is a dot.
 
-    >>> chart_svg("val_loss", {0: [(1, 0.5)]})
+    >>> chart_svg("val_loss", {0: []})
     ''
-    >>> chart_svg("val_loss", {0: [(1, 0.5), (2, 0.25)]}, best=0).count("<polyline")
-    1
+    >>> page = chart_svg("val_loss", {0: [(1, 0.5), (2, 0.25)], 1: [(1, 0.4)]}, best=0)
+    >>> page.count("<polyline"), page.count("<circle")
+    (1, 1)
     """
     kept = {trial: _finite(points) for trial, points in lines.items()}
-    kept = {trial: points for trial, points in kept.items() if len(points) > 1}
+    kept = {trial: points for trial, points in kept.items() if points}
     if not kept:
         return ""
     every = [point for points in kept.values() for point in points]
@@ -153,7 +155,7 @@ def chart_svg(
     last = max(x for x, _ in every)
     drawn = sorted(kept, key=lambda trial: trial == best)  # the best one on top
     shapes = "".join(
-        _polyline(trial, kept[trial], last, low, high, is_best=trial == best) for trial in drawn
+        _curve(trial, kept[trial], last, low, high, is_best=trial == best) for trial in drawn
     )
     bottom = _HEIGHT - _BOTTOM
     labels = (
@@ -161,7 +163,7 @@ def chart_svg(
         _text(_LEFT - 4, _TOP + 8, f"{high:.3g}", "end"),
         _text(_LEFT - 4, bottom, f"{low:.3g}", "end"),
         _text(_LEFT, _HEIGHT - 3, "epoch 1"),
-        _text(_WIDTH - 2, _HEIGHT - 3, f"{last:g}", "end"),
+        _text(_WIDTH - 2, _HEIGHT - 3, f"{last:g}" if last > 1 else "", "end"),
     )
     frame = f'<path d="M{_LEFT} {_TOP}V{bottom}H{_WIDTH - 2}" fill="none" stroke="#8888"/>'
     return (
@@ -176,7 +178,7 @@ def _finite(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return found if step <= 1 else [*found[:-1:step], found[-1]]
 
 
-def _polyline(
+def _curve(
     trial: int,
     points: Sequence[tuple[float, float]],
     last: float,
@@ -189,16 +191,20 @@ def _polyline(
     # Halved, for the difference of two finite numbers need not be one.
     spread = (high / 2 - low / 2) or 1.0
 
-    def place(x: float, y: float) -> str:
+    def place(x: float, y: float) -> tuple[str, str]:
         right = wide * (x - 1) / max(1.0, last - 1)
-        return f"{_LEFT + right:.1f},{_TOP + tall * ((high / 2 - y / 2) / spread):.1f}"
+        return f"{_LEFT + right:.1f}", f"{_TOP + tall * ((high / 2 - y / 2) / spread):.1f}"
 
-    path = " ".join(place(x, y) for x, y in points)
+    title = f"<title>{trial_id(trial)}</title>"
     colour = "#1a8a4a" if is_best else f"hsl({(trial * 137) % 360} 45% 55%)"
     width = 2 if is_best else 1
+    if len(points) == 1:
+        x, y = place(*points[0])
+        return f'<circle cx="{x}" cy="{y}" r="{width + 1}" fill="{colour}">{title}</circle>'
+    path = " ".join(",".join(place(*point)) for point in points)
     return (
         f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}">'
-        f"<title>{trial_id(trial)}</title></polyline>"
+        f"{title}</polyline>"
     )
 
 

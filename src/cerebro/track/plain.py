@@ -27,7 +27,7 @@ from cerebro.track.standings import (
     show_counts,
     show_status,
 )
-from cerebro.track.text import clean, show, show_params, show_seconds, show_trials
+from cerebro.track.text import clean, show, show_count, show_params, show_seconds, show_trials
 from cerebro.types import TrialStatus, trial_id
 
 LINE_INTERVAL_S = 2.0
@@ -180,9 +180,10 @@ def describe(run: RunStarted) -> str:
     'run digits: 16 trials x 5 epochs x 8 shards on 2 workers, by val_accuracy (max)'
     """
     verb = "resuming" if run.resumed else "run"
-    size = f"{run.trials or '?'} trials x {run.epochs} epochs x {run.train_shards} shards"
+    counts = (run.trials or None, "trial"), (run.epochs, "epoch"), (run.train_shards, "shard")
+    size = " x ".join(show_count(count, what) for count, what in counts)
     aim = f"by {clean(run.metric, 40)} ({run.mode})"
-    return f"{verb} {clean(run.run, 60)}: {size} on {run.workers} workers, {aim}"
+    return f"{verb} {clean(run.run, 60)}: {size} on {show_count(run.workers, 'worker')}, {aim}"
 
 
 def command_line(record: TrialFinished | TrialChanged) -> str:

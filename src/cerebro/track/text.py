@@ -48,6 +48,15 @@ def show_trials(trials: Sequence[int]) -> str:
     return f"{first} +{len(trials) - 1}"
 
 
+def show_count(count: int | None, what: str) -> str:
+    """A number of things; "?" where it is not known.
+
+    >>> show_count(1, "worker"), show_count(2, "worker"), show_count(None, "trial")
+    ('1 worker', '2 workers', '? trials')
+    """
+    return f"{'?' if count is None else count} {what}{'' if count == 1 else 's'}"
+
+
 def show_params(params: Params) -> str:
     """Params on one line.
 

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 
+from cerebro.etl_spec import ETLSpec
 from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
 from cerebro.train.code import describe_code
+from cerebro.train.exact import digest_of
+from cerebro.train.modules import UserModules
 from cerebro.train.spec_task import SpecTask
 
 #: Prefix of the modules made of `file.py:Class` tasks.
@@ -21,11 +24,12 @@ FILE_MODULE = "cerebro_task_"
 _UNKNOWN = "\x00at "
 
 
-def describe_task(task: Task) -> tuple[str, str]:
-    """`module:Class`, and a SHA-256 of what the task computes with.
+def describe_task(task: object) -> tuple[str, str]:
+    """`module:Class`, and a SHA-256 of what the task (or spec) computes with.
 
     That is the source of its classes, of the file they are in, for the functions it calls there,
     and the values it was given. "" where the class belongs to the main module of another process.
+    It is the same on all workers; `exact_digest` knows more, where the object was made.
     """
     cls = type(written(task))
     where = cls.__module__
@@ -34,7 +38,23 @@ def describe_task(task: Task) -> tuple[str, str]:
     return f"{where}:{cls.__qualname__}", _digest(task)
 
 
-def written(task: Task) -> Task | MiniBatchSpec:
+def exact_digest(task: object) -> str:
+    """SHA-256 of all that the results of a task, or spec, depend on: equal only if they are.
+
+    Beside what `describe_task` looks at, what its attributes hold; what its functions use: closures
+    and globals; and the modules of the user that are imported, see `UserModules`. "" where that
+    cannot be known: what was computed once must then be computed again.
+    """
+    name, digest = describe_task(task)
+    if not digest:
+        return ""
+    own = written(task)
+    cls = type(own)
+    modules = UserModules(*_package_file(cls))
+    return digest_of(modules, {"name": name, "task": digest, "class": cls, "state": vars(own)})
+
+
+def written(task: object) -> object:
     """What the user wrote."""
     return task.spec if isinstance(task, SpecTask) else task
 
@@ -66,7 +86,7 @@ def describe_value(value: object) -> str:
     return text
 
 
-def _digest(task: Task) -> str:
+def _digest(task: object) -> str:
     own = written(task)
     cls = type(own)
     # A class of a script or notebook arrives by value on a worker, whose __main__ is another.
@@ -87,8 +107,18 @@ def _digest(task: Task) -> str:
     return digest.hexdigest()
 
 
+def _package_file(cls: type) -> Iterator[str]:
+    """The file of a class, or that of the package that it is in."""
+    top = sys.modules.get(cls.__module__.split(".")[0])
+    for module in (top, sys.modules.get(cls.__module__)):
+        path = getattr(module, "__file__", None)
+        if path is not None:
+            yield path
+            return
+
+
 def _is_users(base: type) -> bool:
-    is_ours = base in (Task, MiniBatchSpec)
+    is_ours = base in (Task, MiniBatchSpec, ETLSpec)
     return not is_ours and base.__module__.split(".")[0] not in sys.stdlib_module_names
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cerebro.errors import UsageError
 from cerebro.storage.disk import Disk
 from cerebro.storage.tensors import MAX_HEADER_BYTES
@@ -42,7 +44,7 @@ class ExportCall:
     about: Mapping[str, str] = field(default_factory=dict)
 
 
-def file_member(path: str | os.PathLike[str], params: Params | None) -> Member:
+def file_member(path: str | os.PathLike[str], params: Mapping[str, object] | None) -> Member:
     """A file as one of the models to score.
 
     Its params are those given; else those that it carries: of an exported file in the file itself,
@@ -62,7 +64,7 @@ def file_member(path: str | os.PathLike[str], params: Params | None) -> Member:
         raise UsageError(
             f"{where} holds a whole stack of trials: name the trial instead, such as 't0003'."
         )
-    carried = _params_of(where, manifest) if params is None else params
+    carried = _params_of(where, manifest) if params is None else _given_params(params)
     if carried is None:
         raise UsageError(
             f"the params that {where} was trained with must be known, but neither the file nor "
@@ -99,7 +101,14 @@ def _params_of(path: Path, manifest: object) -> Params | None:
     elif path.suffix == ".pt2":
         text = _archive_about(path).get("params")
     if text is not None:
-        return _as_params(json.loads(text), path)
+        try:
+            return _as_params(json.loads(text), path)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(
+                f"the params in {path} must be JSON, but are {text!r:.80}: pass params={{...}}."
+            ) from error
     beside = path.with_suffix(".json")
     found = _read_json(beside)
     if found is not None and "params" in found:
@@ -127,9 +136,12 @@ def _archive_about(path: Path) -> dict[str, str]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith(f"/extra/{EXTRA_FILE}")]
-            return dict(json.loads(archive.read(names[0]))) if names else {}
+            found = json.loads(archive.read(names[0])) if names else {}
+            return {str(key): str(value) for key, value in found.items()}
     except (zipfile.BadZipFile, ValueError, OSError) as error:
         raise UsageError(f"{path} is not an archive of torch.export: {error}.") from error
+    except (AttributeError, RecursionError, NotImplementedError, RuntimeError) as error:
+        raise UsageError(f"{path} must have a mapping in {EXTRA_FILE}, but has none.") from error
 
 
 def _read_json(path: Path) -> dict[str, Json] | None:
@@ -140,6 +152,28 @@ def _read_json(path: Path) -> dict[str, Json] | None:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} must be JSON, but is not: {error}.") from error
     return found if isinstance(found, dict) else None
+
+
+def _given_params(params: Mapping[str, object]) -> Params:
+    """The params that a caller gave, as they are in a file: NumPy's numbers are numbers."""
+    if not isinstance(params, Mapping) or not all(isinstance(name, str) for name in params):
+        raise UsageError(f"params must be a mapping of values by name, but got {params!r:.80}.")
+    return {name: _given_value(value, name) for name, value in params.items()}
+
+
+def _given_value(value: object, name: str) -> Json:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_given_value(item, name) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _given_value(item, name) for key, item in value.items()}
+    raise UsageError(
+        f"params must be numbers, text, lists and mappings, but {name!r} is a "
+        f"{type(value).__name__}."
+    )
 
 
 def _as_params(value: object, where: Path) -> Params:

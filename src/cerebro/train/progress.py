@@ -24,9 +24,9 @@ class Progress:
         """Count in these 8 bytes from now on."""
         self._count = memory.cast("Q")
 
-    def tick(self) -> None:
+    def tick(self, count: int = 1) -> None:
         """A batch begins: a framework says so before each, or its visit is taken for hung."""
-        self._count[0] += 1
+        self._count[0] += count
 
 
 #: Of this process: a worker has one visit at a time.

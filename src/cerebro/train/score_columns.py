@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cerebro.data.roles import ID
 from cerebro.data.schema import check_column_name
 from cerebro.errors import DataError, UsageError
 
@@ -16,8 +17,6 @@ Predicted: TypeAlias = npt.NDArray[Any] | list[str] | list[bytes]
 
 #: The column of a prediction that has no name.
 PREDICTION = "prediction"
-#: The column of the rows' ids.
-ID = "id"
 
 
 class Predictions:

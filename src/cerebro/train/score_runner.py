@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cerebro.data import open_dataset
-from cerebro.data.predictions import ID, encode_part, row_ids
+from cerebro.data.predictions import encode_part, row_ids
+from cerebro.data.roles import ID
 from cerebro.data.shard import sha256
 from cerebro.errors import CheckpointCorruptError, DataError, UsageError
 from cerebro.storage import Store, open_store

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from cerebro.data import Shard
+from cerebro.data.roles import INPUT, LABEL, LABELS, is_label
 from cerebro.errors import UsageError
 from cerebro.spec import MiniBatchSpec
 from cerebro.train.torch_batches import TorchBatches, order_of
@@ -82,9 +83,9 @@ def roles_of(spec: MiniBatchSpec, columns: Collection[str], *, has_labels: bool 
         raise _missing(spec, "id_column", spec.id_column, names)
     labels = _chosen(spec.label_columns)
     if labels is None:
-        found = [name for name in names if name == "y" or name.startswith("y.")]
-        labels = {name.removeprefix("y."): name for name in found} or None
-        labels = "y" if found == ["y"] else labels
+        found = list(filter(is_label, names))
+        labels = {name.removeprefix(LABELS): name for name in found} or None
+        labels = LABEL if found == [LABEL] else labels
     elif has_labels:
         _check(spec, "label_columns", labels, names)
     inputs = _chosen(spec.input_columns)
@@ -93,7 +94,7 @@ def roles_of(spec: MiniBatchSpec, columns: Collection[str], *, has_labels: bool 
         rest = [name for name in names if name not in others]
         if not rest:
             raise _missing(spec, "input_columns", "one for the input", names)
-        inputs = "x" if rest == ["x"] else {name: name for name in rest}
+        inputs = INPUT if rest == [INPUT] else {name: name for name in rest}
     else:
         _check(spec, "input_columns", inputs, names)
     return Roles(inputs, labels, row_id)

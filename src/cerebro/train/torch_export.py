@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -16,12 +17,15 @@ from torch import Tensor, nn
 from cerebro.data import Shard
 from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.storage.tensors import Layout
+from cerebro.track.text import clean
 from cerebro.train.model_file import EXTRA_FILE, ONNX, SAFETENSORS, ExportCall
 from cerebro.train.torch_batches import TorchBatches
 from cerebro.train.torch_buffer import CODES, view_of
 
 #: Rows that a graph is traced with; more than one, so that their number is no constant of it.
 _ROWS = 4
+#: What colours a terminal.
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def export_model(
@@ -43,14 +47,17 @@ def export_model(
     shapes = tuple({0: dim} for _ in inputs)
     try:
         # What their own code is deprecated for is nothing that the user could change.
-        with warnings.catch_warnings(), _quiet():
+        with warnings.catch_warnings(), _quiet(), torch.no_grad():
             warnings.simplefilter("ignore")
+            # What cannot be computed may be traced all the same, and says more clearly why not.
+            model(*inputs)
             return (_to_onnx if call.to == ONNX else _to_archive)(call, model, inputs, shapes)
     except Exception as error:
-        reason = str(error).strip().splitlines()
+        given = ", ".join(f"{n} ({v.dtype})" for n, v in zip(call.columns, inputs, strict=True))
         raise UsageError(
-            f"the model's forward must be traceable by torch.export on {', '.join(call.columns)}, "
-            f"but: {type(error).__name__}: {reason[0] if reason else ''}"
+            f"the module must take {given} as in the data, and torch.export must be able to trace "
+            f"it, but: {_reason(error)}. Let its forward do what is done to inputs elsewhere "
+            "(casting, scaling), or export to safetensors."
         ) from error
 
 
@@ -117,6 +124,14 @@ def _inputs(columns: Sequence[str], batches: TorchBatches, shard: Shard) -> tupl
     return tuple(v if len(v) > 1 else torch.cat([v, v]) for v in found)
 
 
+def _reason(error: BaseException) -> str:
+    """The first line of what went wrong in the beginning; exporters wrap it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = _ESCAPES.sub("", str(error)).strip().splitlines()
+    return clean(f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(" .:"))
+
+
 def _code(name: str, tensor: Tensor) -> str:
     code = CODES.get(tensor.dtype)
     if code is None:
@@ -129,7 +144,7 @@ class _quiet:
 
     def __enter__(self) -> None:
         self._before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
+        logging.disable(logging.ERROR)
 
     def __exit__(self, *exc: object) -> None:
         logging.disable(self._before)

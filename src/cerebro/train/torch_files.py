@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import re
 import warnings
 import zipfile
@@ -95,13 +97,38 @@ def _open_archive(path: str, content: bytes, device: torch.device) -> nn.Module:
             f"{path} must be an archive of torch.export with tensors and a graph alone, but "
             f"{problem}: it is not read, since it could run code. {_REMEDY}"
         )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _quiet(logging.getLogger("torch.export")):
         warnings.simplefilter("ignore")
-        program = torch.export.load(io.BytesIO(content))
+        try:
+            program = torch.export.load(io.BytesIO(content))
+        except MemoryError:
+            raise
+        except Exception as error:
+            reason = str(_first(error)).splitlines()
+            raise UsageError(
+                f"{path} must be an archive of torch.export that this PyTorch ({torch.__version__})"
+                f" can read, but: {reason[0] if reason else type(error).__name__:.200} {_REMEDY}"
+            ) from error
         if device.type != "cpu":
             program = move_to_device_pass(program, device)
         # Not its guards: they are code in the archive.
         return program.module(check_guards=False)
+
+
+@contextlib.contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """What it has to say comes in an error of ours."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _first(error: BaseException) -> BaseException:
+    """What went wrong first."""
+    earlier = error.__cause__ or error.__context__
+    return error if earlier is None else _first(earlier)
 
 
 def _archive_problems(content: bytes) -> Iterator[str]:

@@ -18,14 +18,16 @@ from cerebro.types import Json
 
 #: Tensors that are no part of the model.
 _ELSEWHERE = ("optimizer.", "object.")
+#: Tensors that an optimizer keeps in lists.
+_INNER = "optimizer.~inner."
 
 
 class Components:
     """Everything of a trial that has state: model, optimizer, scheduler, gradient scaler.
 
     Tensors are named `model.<parameter or buffer>`, `attr.<module>.<name>` for plain tensor
-    attributes of modules, `optimizer.<parameter>.<slot>`, and `~extra.<n>` for tensors that only
-    the optimizer knows.
+    attributes of modules, `optimizer.<parameter>.<slot>`, `optimizer.~inner.<n>` for tensors in
+    lists and the like among the slots, and `~extra.<n>` for tensors that only the optimizer knows.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, scheduler: Any, scaler: Any) -> None:
@@ -66,6 +68,7 @@ class Components:
             for key, value in slots.items():
                 if isinstance(value, Tensor):
                     found[f"optimizer.{self._name_of(param)}.{key}"] = value.detach()
+        found.update(self._encoded_slots()[1])
         return found
 
     def bind(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
@@ -101,7 +104,10 @@ class Components:
             self.model.get_submodule(name).set_extra_state(value)
 
     def _bind_optimizer(self, layout: Layout, buffer: memoryview, meta: Mapping[str, Json]) -> None:
-        slots = cast("dict[str, dict[str, object]]", decode(meta["slots"]))
+        def inner(number: Json) -> Tensor:
+            return view_of(layout, buffer, layout[f"{_INNER}{number}"])
+
+        slots = cast("dict[str, dict[str, object]]", decode(meta["slots"], inner))
         for param, key, entry in _slots_of(layout):
             slots.setdefault(param, {})[key] = view_of(layout, buffer, entry)
         groups = cast("list[dict[str, object]]", decode(meta["groups"]))
@@ -134,10 +140,6 @@ class Components:
 
     def meta(self) -> dict[str, Json]:
         """The part of the state that is not tensors."""
-        slots = {
-            self._name_of(param): {k: v for k, v in values.items() if not isinstance(v, Tensor)}
-            for param, values in self.optimizer.state.items()
-        }
         groups = [
             {key: _plain(value) for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
@@ -150,7 +152,7 @@ class Components:
             if type(module).get_extra_state is not nn.Module.get_extra_state
         }
         return {
-            "slots": encode({k: v for k, v in slots.items() if v}, "the optimizer's state"),
+            "slots": self._encoded_slots()[0],
             "groups": encode(groups, "the optimizer's param_groups"),
             "added": self._added_groups(),
             "scheduler": encode(scheduler, "the scheduler's state"),
@@ -182,6 +184,23 @@ class Components:
         for target, tensor in moved:
             target.copy_(tensor)
         return buffer
+
+    def _encoded_slots(self) -> tuple[Json, dict[str, Tensor]]:
+        """What the optimizer keeps that is no tensor, and the tensors inside of that."""
+        slots = {
+            self._name_of(param): {k: v for k, v in values.items() if not isinstance(v, Tensor)}
+            for param, values in self.optimizer.state.items()
+        }
+        tensors: dict[str, Tensor] = {}
+
+        def inner(value: object) -> Json | None:
+            if not isinstance(value, Tensor) or value.layout is not torch.strided:
+                return None
+            tensors[f"{_INNER}{len(tensors)}"] = value.detach()
+            return len(tensors) - 1
+
+        kept = {name: values for name, values in slots.items() if values}
+        return encode(kept, "the optimizer's state", inner), tensors
 
     def _added_groups(self) -> list[Json]:
         """The names of the parameters of each group that `optimizer()` did not make."""
@@ -220,7 +239,7 @@ def _slots_of(layout: Layout) -> list[tuple[str, str, Entry]]:
     """Parameter, key and entry of every tensor that belongs to the optimizer."""
     found = []
     for entry in layout.entries:
-        if entry.name.startswith("optimizer."):
+        if entry.name.startswith("optimizer.") and not entry.name.startswith(_INNER):
             param, _, key = entry.name.removeprefix("optimizer.").rpartition(".")
             found.append((param, key, entry))
     return found

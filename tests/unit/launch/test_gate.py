@@ -58,6 +58,7 @@ def test_a_header_with_the_token_opens(kind):
 def test_all_else_is_refused(given):
     answer = ask(**given)
     assert answer.status == 403
+    assert b"run the cell again" in answer.body
     assert b"cerebro url" in answer.body
     assert "Set-Cookie" not in answer.headers
 

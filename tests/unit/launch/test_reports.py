@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import os
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -25,9 +27,10 @@ def runs(tmp_path_factory):
     runs = root / "runs"
     run = runs / "digits"
     (run / "trials" / "t0003").mkdir(parents=True)
-    (run / "run.json").write_text("{}")
+    (run / "run.json").write_text(json.dumps({"spec": {"metric": "val_loss"}}))
+    (run / "lock").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
     (run / "report.html").write_text("<p>the report</p>")
-    (run / "leaderboard.csv").write_text("rank,trial\n1,t0003\n")
+    (run / "leaderboard.csv").write_text("rank,trial,val_loss\n1,t0003,0.25\n")
     (run / "trials" / "t0003" / "progress.csv").write_text("epoch\n0\n")
     (run / "journal.jsonl").write_text("secret")
     (run / "summary.json").symlink_to("../../secret.html")
@@ -80,9 +83,43 @@ def test_the_first_page_lists_the_runs(server):
     status, body, _ = ask(server, "/")
     assert status == 200
     assert 'href="/digits/report.html"' in body
-    assert "<td>begun</td><td>started</td>" in body
+    assert "<td>begun</td><td>not finished</td><td></td><td></td><td></td>" in body
+    assert "<td>digits</td><td>running</td><td>t0003  val_loss 0.25</td><td>20" in body
     assert "no-run" not in body
     assert "<b>" not in body
+
+
+HOSTILE = [
+    {},
+    {"run.json": "[]", "leaderboard.csv": "rank,trial,val_loss\n1,t0003,0.25\n"},
+    {"run.json": '{"spec": {"metric": "val_loss"}}', "leaderboard.csv": "rank,val_loss\n1,<b>\n"},
+    {"run.json": '{"spec": []}', "leaderboard.csv": "\x00\n"},
+    {"run.json": "[" * 100_000, "lock": '{"host": 1, "pid": "many"}'},
+    {"run.json": "{}", "lock": '{"host": "here", "pid": -1}'},
+]
+
+
+@pytest.mark.parametrize("files", HOSTILE)
+def test_damaged_files_are_as_if_they_were_not_there(tmp_path, files):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name, text in {"run.json": "{}", **files}.items():
+        (run / name).write_text(text)
+    assert "<td>run</td><td>not finished</td><td></td>" in first_page(tmp_path)
+
+
+def test_a_finished_run_is_told(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.json", "summary.json", "journal.jsonl"):
+        (run / name).write_text("{}")
+    (run / "lock").write_text("")
+    assert "<td>run</td><td>finished</td><td></td><td>20" in first_page(tmp_path)
+
+
+def first_page(runs) -> str:
+    environ = {"PATH_INFO": "/", "REQUEST_METHOD": "GET"}
+    return b"".join(report_app(runs)(environ, lambda status, headers: None)).decode()  # type: ignore[arg-type, return-value]
 
 
 def test_a_head_request_gets_no_body(server):

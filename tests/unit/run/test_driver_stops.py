@@ -11,7 +11,7 @@ from cerebro.backend import InlineBackend
 from cerebro.backend.base import Joined, Lost
 from cerebro.errors import RunInterrupted, UsageError
 from cerebro.results import Result
-from cerebro.run import driver
+from cerebro.run import stopping
 from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -93,7 +93,7 @@ class Stuck(InlineBackend):
 
 
 def test_a_visit_that_does_not_end_is_left_after_a_while(root, spec, whole, monkeypatch):
-    monkeypatch.setattr(driver, "GRACE_S", 0.0)
+    monkeypatch.setattr(stopping, "GRACE_S", 0.0)
     with pytest.raises(RunInterrupted) as caught:
         fit_toy(root, spec, backend=Stuck(), workers=2)
     assert caught.value.exit_code == 75

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro.backend import LocalBackend
+from cerebro.backend import InlineBackend, LocalBackend
 from cerebro.data import open_dataset
 from cerebro.errors import DataError, UsageError
 from cerebro.etl_spec import ETLSpec
+from cerebro.run.etl import EtlSettings, run_etl
+from cerebro.storage import LocalStore
 from cerebro.types import Split
 from tests.etl import Doubled, Vectorised, content, prepare, raw_of, rows_of
 
@@ -212,13 +214,13 @@ def test_inputs_and_labels_may_be_dicts_text_and_bytes(tmp_path):
     [
         ({0: [1.0], 1: [1.0]}, r"must return a pair \(input, label\).*returned list"),
         ({0: ([1.0], 0), 1: ([1.0, 2.0], 0)}, "shape"),
-        ({0: ([1.0], 0), 1: ([1.0], None)}, "same columns for every row, but gave x, y, id"),
+        ({0: ([1.0], 0), 1: ([1.0], None)}, "same columns for every row, but gives x, y, id"),
         ({0: (object(), 0), 1: (object(), 0)}, "dtype object"),
     ],
 )
 def test_rows_that_are_not_alike_are_refused(tmp_path, by_value, message):
     # In another order the other row comes first.
-    message = f"{message}|gave x, id at first"
+    message = f"{message}|gives x, id for others"
     with pytest.raises(DataError, match=message):
         prepare(tmp_path, raw_of([0, 1]), Giving(by_value), shards=1)
 
@@ -375,3 +377,135 @@ def test_two_writers_at_once_are_refused(tmp_path):
 
     with pytest.raises(DataError, match="only one process may write a dataset"):
         prepare(tmp_path, raw_of([0, 1]), Again(), shards=1)
+
+
+# What a review found
+
+
+def test_fresh_does_not_take_over_what_a_killed_one_has_done(tmp_path):
+    names = files_in(tmp_path / "objects", 4)
+    raw = raw_of(range(4), object_dir=str(tmp_path / "objects"), name=names)
+
+    class Failing(Reading):
+        def row_prep(self, row, mode, object_dir):
+            if row.value == 3 and (tmp_path / "stop").exists():
+                raise KeyboardInterrupt
+            return super().row_prep(row, mode, object_dir)
+
+    (tmp_path / "stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "etl", raw, Failing(), shards=4)
+    (tmp_path / "stop").unlink()
+    for number in range(4):
+        (tmp_path / "objects" / f"{number}.bin").write_bytes(bytes([50 + number, 7]))
+    prepare(tmp_path / "etl", raw, Failing(), shards=4, is_fresh=True)
+    found = rows_of(open_dataset(tmp_path / "etl"), "train")
+    assert sorted(row[1] for row in found) == [50, 51, 52, 53]
+
+
+def test_secrets_of_a_url_are_nowhere_on_disk(tmp_path):
+    raw = raw_of(range(4), object_dir="http://ada:s3cret@127.0.0.1:9/objects?token=TOP")
+    prepare(tmp_path, raw)
+    for file in tmp_path.iterdir():
+        assert b"s3cret" not in file.read_bytes()
+        assert b"TOP" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("odd", range(7))
+def test_one_odd_row_is_the_bad_one_wherever_it_comes(tmp_path, odd):
+    # In a test split rows stay in their order.
+    by_value = {n: ([1.0, 2.0] if n != odd else [1.0], 0) for n in range(7)}
+    splits = {Split.TEST: raw_of(range(7))}
+    report = prepare(tmp_path, splits, Giving(by_value), shards=1, policy="skip", max_bad=1)
+    assert report.splits["test"].bad == 1
+    ids = [row[0] for row in rows_of(open_dataset(tmp_path), "test")]
+    assert ids == [100 + n for n in range(7) if n != odd]
+
+
+def test_reasons_are_counted_together_and_bad_rows_listed_in_order(tmp_path):
+    raw = raw_of([-1 if n % 5 == 0 else n for n in range(40)])
+    written = []
+    for workers in (1, 3):
+        path = tmp_path / str(workers)
+        report = prepare(
+            path,
+            raw,
+            policy="quarantine",
+            max_bad=20,
+            shards=4,
+            backend=LocalBackend(),
+            workers=workers,
+        )
+        written.append((path / "bad_rows.jsonl").read_bytes())
+        assert list(report.reasons.values()) == [8]
+    assert written[0] == written[1]
+
+
+def test_a_list_of_bad_rows_does_not_outlive_them(tmp_path):
+    prepare(tmp_path, raw_of([0, -1, 2]), shards=1, policy="quarantine", max_bad=1)
+    prepare(tmp_path, raw_of([0, 1, 2]), shards=1, policy="quarantine", max_bad=1)
+    assert not (tmp_path / "bad_rows.jsonl").exists()
+
+
+def test_what_was_prepared_before_is_prepared_again_if_a_shard_is_gone(tmp_path):
+    prepare(tmp_path, raw_of(range(20)))
+    whole = content(tmp_path)
+    next(tmp_path.glob("train-00001-*")).unlink()
+    assert prepare(tmp_path, raw_of(range(20))).prepared == 20
+    assert content(tmp_path) == whole
+
+
+def test_fewer_bad_rows_allowed_are_looked_at_again(tmp_path):
+    prepare(tmp_path, raw_of([0, -1, -1, 3]), shards=1, policy="skip", max_bad=2)
+    with pytest.raises(DataError, match="2 of 4 rows are bad"):
+        prepare(tmp_path, raw_of([0, -1, -1, 3]), shards=1, policy="skip", max_bad=1)
+
+
+@pytest.mark.parametrize("name", ["y", "id", "y.age"])
+def test_inputs_cannot_take_the_names_of_labels_and_ids(tmp_path, name):
+    with pytest.raises(UsageError, match="inputs must not be called"):
+        prepare(tmp_path, raw_of([0]), Giving({0: ({"x": [1.0], name: [2.0]}, 0)}), shards=1)
+
+
+def test_nobody_reads_while_somebody_writes(tmp_path):
+    read = []
+
+    class Meanwhile(ETLSpec):
+        def row_prep(self, row, mode, object_dir):
+            with pytest.raises(DataError, match="only one process may write"):
+                run_etl(
+                    lambda: read.append(1),
+                    None,
+                    EtlSettings(shards=1),
+                    store=LocalStore(tmp_path),
+                    backend=InlineBackend(),
+                    workers=1,
+                )
+            return [1.0], 0
+
+    prepare(tmp_path, raw_of([0, 1]), Meanwhile(), shards=1)
+    assert read == []
+
+
+def test_a_row_that_ends_its_process_politely_is_only_a_bad_row(tmp_path):
+    class Leaving(ETLSpec):
+        def row_prep(self, row, mode, object_dir):
+            if row.value == 2:
+                raise SystemExit(3)
+            return [1.0], 0
+
+    report = prepare(tmp_path, raw_of(range(4)), Leaving(), shards=1, policy="skip", max_bad=1)
+    assert report.reasons == {"cannot be prepared: SystemExit: 3": 1}
+
+
+def test_many_rows_at_once_need_their_files_too(tmp_path):
+    names = files_in(tmp_path / "objects", 3)
+
+    class AtOnce(Reading):
+        def batch_prep(self, table, mode, object_dir):
+            return [[1.0]] * len(table), None
+
+    names[1] = "../secret.bin"
+    raw = raw_of(range(3), object_dir=str(tmp_path / "objects"), name=names)
+    with pytest.raises(DataError, match=r"id 101 .*must stay inside"):
+        prepare(tmp_path / "etl", raw, AtOnce(), shards=1)

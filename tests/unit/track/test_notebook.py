@@ -170,9 +170,25 @@ def test_a_picture_of_curves_is_valid_and_within_its_frame(lines):
         assert all(46 <= x <= 340 and 17 <= y <= 135 for x, y in points)
 
 
-@pytest.mark.parametrize("lines", [{}, {0: []}, {0: [(1, 0.1)]}, {0: [(1, math.nan), (2, 0.1)]}])
-def test_without_two_points_there_is_no_picture(lines):
+@pytest.mark.parametrize("lines", [{}, {0: []}, {0: [(1, math.nan)]}])
+def test_without_a_point_there_is_no_picture(lines):
     assert chart_svg("loss", lines) == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [{0: [(1, 0.1)]}, {0: [(1, math.nan), (2, 0.1)]}, {0: [(1, 0.1)], 1: [(1, 0.3), (2, 0.1)]}],
+)
+def test_a_single_point_is_a_dot(lines):
+    root = ET.fromstring(chart_svg("loss", lines))  # noqa: S314 (our own text)
+    (dot,) = root.findall("circle")
+    assert 46 <= float(dot.attrib["cx"]) <= 340
+    assert 17 <= float(dot.attrib["cy"]) <= 135
+
+
+def test_the_first_epoch_is_shown():
+    added = TrialAdded(trial=0, params={"lr": 0.1})
+    assert show(STARTED, added, *epochs(0, 0.5)).page.count("<circle") == 1
 
 
 def test_the_page_stays_small_with_many_trials_and_epochs():

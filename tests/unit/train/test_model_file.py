@@ -96,6 +96,34 @@ def test_onnx_gives_what_the_model_gives(framework, model, shard):
         assert np.allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
+class Scaled(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x.float() / 64 - 2)
+
+
+@pytest.fixture
+def bytes_shard(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (9, 4)).astype(np.uint8)
+    return from_arrays(tmp_path / "bytes", test={"x": x}, shards=1).open_shard(Split.TEST, 0)
+
+
+@pytest.mark.parametrize("to", ["torch-export", "onnx"])
+def test_what_is_done_to_inputs_belongs_into_the_module(framework, model, bytes_shard, to):
+    with pytest.raises(UsageError) as caught:
+        export(framework, model, bytes_shard, to)
+    told = str(caught.value)
+    assert "must take x (torch.uint8) as in the data" in told
+    assert "but: RuntimeError: mat1 and mat2 must have the same dtype" in told
+    assert told.endswith("(casting, scaling), or export to safetensors.")
+    assert len(told) < 400
+    assert told.isprintable()
+    assert export(framework, Scaled(model).eval(), bytes_shard, to)
+
+
 def test_columns_that_are_not_there_are_named(framework, model, shard):
     call = ExportCall(to="torch-export", columns=("image",))
     with pytest.raises(UsageError, match=r"'image' is none of x: name them with columns"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cerebro.data.dataset import Dataset
-from cerebro.data.etl.prepare import Part, is_label
+from cerebro.data.etl.prepare import Part
 from cerebro.data.manifest import DatasetManifest, ShardInfo
+from cerebro.data.roles import ID, is_label
 from cerebro.data.schema import Schema
 from cerebro.errors import DataError
 from cerebro.types import Split
@@ -54,6 +55,11 @@ def _whole(schemas: Mapping[Split, Schema]) -> tuple[Schema, dict[Split, frozens
 def _check_same(first: Schema, other: Schema, one: str, another: str) -> None:
     for name in [*first, *other]:
         ours, theirs = first.get(name), other.get(name)
+        if ours != theirs and name == ID:
+            raise DataError(
+                f"ids must be of one kind in a dataset, but are {ours or 'not there'} in {one} and "
+                f"{theirs or 'not there'} in {another}. Prepare all splits again together."
+            )
         if ours != theirs:
             raise DataError(
                 f"all rows must be prepared alike, but column {name!r} is {ours or 'not there'} in "

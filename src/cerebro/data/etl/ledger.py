@@ -9,7 +9,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from cerebro.data.dataset import Dataset
 from cerebro.data.etl.prepare import Part
+from cerebro.data.etl.staging import SCRATCH
 from cerebro.data.manifest import DatasetManifest, ShardInfo
 from cerebro.data.schema import Column
 from cerebro.data.shard import sha256
@@ -18,8 +20,6 @@ from cerebro.errors import StoreError
 from cerebro.storage.store import Store
 from cerebro.types import Json, Split
 
-#: A directory in the dataset's while it is being made: raw rows, the plan, shards that are done.
-SCRATCH = ".etl"
 #: How the dataset was made, once it is.
 FILE = "etl.json"
 _PLAN, _PARTS = f"{SCRATCH}/plan.json", f"{SCRATCH}/parts.jsonl"
@@ -37,9 +37,10 @@ class Ledger:
         self._store = store
         self._plan = json.dumps(plan, sort_keys=True).encode()
 
-    def begin(self) -> list[Part]:
+    def begin(self, *, is_fresh: bool = False) -> list[Part]:
         """Parts that an earlier process with this plan has done, and whose files are whole."""
-        if not (self._store.exists(_PLAN) and self._store.read(_PLAN) == self._plan):
+        is_same = self._store.exists(_PLAN) and self._store.read(_PLAN) == self._plan
+        if is_fresh or not is_same:
             self._store.remove(_PARTS)
             self._store.write(_PLAN, self._plan)
             return []
@@ -66,15 +67,22 @@ class Ledger:
 
     def clear(self) -> None:
         """Remove all that is only needed while shards are made."""
+        self._store.close()
         shutil.rmtree(self._store.local_path(SCRATCH), ignore_errors=True)
 
-    def finished(self, digest: str) -> Mapping[str, Any] | None:
-        """The report of an ETL with this plan that made the dataset with this digest."""
-        if not self._store.exists(FILE):
+    def finished(self, dataset: Dataset | None) -> Mapping[str, Any] | None:
+        """The report of an ETL with this plan that made this dataset, if all its shards are there.
+
+        Whether they are whole is seen when they are opened.
+        """
+        if dataset is None or not self._store.exists(FILE):
+            return None
+        shards = [info for split in dataset.splits for info in dataset.shards(split)]
+        if any(_size(self._store.local_path(info.file)) != info.bytes for info in shards):
             return None
         try:
             body = json.loads(self._store.read(FILE))
-            is_same = body["digest"] == digest and body["plan"] == json.loads(self._plan)
+            is_same = body["digest"] == dataset.digest and body["plan"] == json.loads(self._plan)
             return dict(body["report"]) if is_same else None
         except (ValueError, KeyError, TypeError):
             return None
@@ -86,6 +94,13 @@ class Ledger:
             return sha256([memoryview(self._store.read(part.info.file))]) == part.info.sha256
         except StoreError:
             return False
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return None
 
 
 def scratch_path(store: Store, name: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
-from cerebro.data.dataset import open_dataset
-from cerebro.data.manifest import FILE, DatasetManifest
+from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
 from cerebro.data.publication import remove_strays, sole_writer
-from cerebro.errors import DataError
+from cerebro.errors import DataError, ShardCorruptError
 from cerebro.storage.remote import (
     copy_to_url,
     exists_url,
@@ -41,14 +41,14 @@ def download(url: str, path: str) -> None:
         raise DataError(f"there is no dataset at {redact(url)}: it has no {FILE}.")
     os.makedirs(path, exist_ok=True)
     with sole_writer(path):
-        missing = [name for name in sorted(manifest.files) if not _has(path, name)]
-        if not missing and _has(path, FILE) and _local(path).digest == manifest.digest:
-            return
-        fetch_many([(join(url, name), os.path.join(path, name)) for name in missing])
+        shards = [info for infos in manifest.splits.values() for info in infos]
+        missing = [info for info in shards if _size(path, info.file) != info.bytes]
+        fetch_many([(join(url, info.file), os.path.join(path, info.file)) for info in missing])
+        for info in missing:
+            _check(path, info, url)
         store = LocalStore(path)
         store.write(FILE, manifest.to_bytes())
         remove_strays(store, manifest)
-    open_dataset(path).verify()
 
 
 def splits_at(url: str) -> tuple[Split, ...]:
@@ -70,6 +70,21 @@ def _local(path: str) -> DatasetManifest:
     return DatasetManifest.from_bytes(store.read(FILE), where=store.local_path(FILE))
 
 
-def _has(path: str, name: str) -> bool:
-    # Its name has its digest; whether it is whole is seen to at the end.
-    return os.path.exists(os.path.join(path, name))
+def _size(path: str, name: str) -> int | None:
+    try:
+        return os.path.getsize(os.path.join(path, name))
+    except OSError:
+        return None
+
+
+def _check(path: str, info: ShardInfo, url: str) -> None:
+    """See that a file came as the manifest says; if not, it goes again."""
+    file = os.path.join(path, info.file)
+    with open(file, "rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != info.sha256:
+        os.unlink(file)
+        raise ShardCorruptError(
+            f"{info.file} of {redact(url)} is damaged: its SHA-256 must be {info.sha256}, but is "
+            f"{found}. Prepare the dataset again from its source."
+        )

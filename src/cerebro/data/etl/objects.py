@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -44,7 +45,8 @@ class Objects:
 
     def __enter__(self) -> Self:
         if self._features and self._root is not None and is_remote(self._root):
-            self._folder = tempfile.mkdtemp(prefix=".tmp-objects-", dir=self._scratch)
+            os.makedirs(self._scratch, exist_ok=True)
+            self._folder = tempfile.mkdtemp(prefix="objects-", dir=self._scratch)
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="cerebro-objects")
         return self
 
@@ -90,7 +92,7 @@ class Objects:
 
     def missing(self, row: Mapping[str, Any]) -> CerebroError | None:
         """What is wrong if a file that a row names is not there."""
-        if self._pool is not None or self._root is None:
+        if self._pool is not None or self._root is None or not self._features:
             return None
         with contextlib.suppress(DataError, TypeError):
             for feature in self._features:
@@ -111,6 +113,9 @@ class Objects:
                 pairs.append((url, target))
                 by_url[url] = name
         for url, error in fetch_many(pairs, keep_going=True).items():
+            if error.errno != errno.ENOENT:
+                # Not the row's fault: who may not read, or cannot now, loses no rows by it.
+                raise error
             self._errors[by_url[url]] = error
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from cerebro.data.columns import Index
 from cerebro.data.order import shuffle
-from cerebro.data.publication import split_rows
 from cerebro.errors import DataError, UsageError
 from cerebro.types import Split
 
@@ -40,10 +39,17 @@ class SplitPlan:
 
     def rows_of(self, number: int) -> Index:
         """The rows of a shard, in their order."""
-        part = split_rows(self.taken, self.shards)[number]
+        size, larger = divmod(self.taken, self.shards)
+        start = number * size + min(number, larger)
+        part = slice(start, start + self.size_of(number))
         if self.split not in SHUFFLED:
             return np.arange(part.start, part.stop)
         return _order(self.rows, self.seed, self.split)[: self.taken][part]
+
+    def size_of(self, number: int) -> int:
+        """The rows of a shard, counted; shards differ by one row at most."""
+        size, larger = divmod(self.taken, self.shards)
+        return size + (number < larger)
 
 
 @functools.lru_cache(maxsize=len(SHUFFLED))
@@ -62,7 +68,8 @@ def cut(
     >>> cut({Split.TRAIN: 1000, Split.VAL: 100, Split.TEST: 130}, shards=8, fraction=0.5)
     {<Split.TRAIN: 'train'>: (500, 8), <Split.VAL: 'val'>: (50, 1), <Split.TEST: 'test'>: (130, 3)}
     """
-    if isinstance(fraction, bool) or not 0 < fraction <= 1:
+    is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if not is_number or not 0 < fraction <= 1:
         raise UsageError(f"`0 < fraction <= 1` must hold, but got fraction={fraction!r}.")
     taken = {
         split: max(1, round(count * fraction)) if split in SHUFFLED else count

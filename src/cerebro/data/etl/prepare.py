@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+import cerebro
 from cerebro.data.archive.decoders import Decoder
-from cerebro.data.collect import RowStack
+from cerebro.data.columns import Index
 from cerebro.data.conversion import concatenate, to_column
 from cerebro.data.etl.objects import Objects
 from cerebro.data.etl.plan import SplitPlan
-from cerebro.data.etl.staging import FILE, LINE, Place, Row, Staged, place_of, rows_of
-from cerebro.data.inputs import Input, as_table
+from cerebro.data.etl.stacks import Stacks, named, pair
+from cerebro.data.etl.staging import FILE, LINE, SCRATCH, Place, Row, Staged, place_of, rows_of
+from cerebro.data.inputs import Input, as_table, as_values
 from cerebro.data.manifest import ShardInfo
 from cerebro.data.publication import write_shard
+from cerebro.data.roles import ID
 from cerebro.data.schema import Schema
 from cerebro.data.sources.bad_rows import BadRow, Policy
-from cerebro.errors import CerebroError, DataError, UsageError
+from cerebro.errors import CerebroError, DataError, StoreError, UsageError
 from cerebro.etl_spec import ETLSpec
 from cerebro.storage.store import Store
 from cerebro.types import Split
 
-#: Rows whose files are fetched while the rows before them are prepared.
+#: Rows that are in memory at once; the files of the next ones are fetched meanwhile.
 WINDOW = 256
-#: The column with row ids, those of a single input and of a single label, and what the names of
-#: several labels begin with.
-ID, INPUT, LABEL, LABELS = "id", "x", "y", "y."
+#: Rows that `batch_prep` gets at once.
+BATCH = 4096
+#: What is not the user's own code.
+_PACKAGE = os.path.dirname(cerebro.__file__)
+#: Characters of a bad row that are kept.
+_KEPT_TEXT = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +59,7 @@ class Preparer:
 
     Args:
         store: That of the dataset that is being made.
-        tick: Called before each row.
+        tick: Called with the number of rows that are begun.
     """
 
     def __init__(
@@ -61,7 +69,7 @@ class Preparer:
         store: Store,
         *,
         policy: Policy,
-        tick: Callable[[], None],
+        tick: Callable[[int], None],
     ) -> None:
         self._spec = spec
         self._plans = plans
@@ -77,137 +85,155 @@ class Preparer:
         plan = self._plans[split]
         if split not in self._staged:
             self._staged[split] = Staged(plan.staged)
-        raw = self._staged[split].take(plan.rows_of(number))
-        bad: list[BadRow] = []
+        shard = _Shard(plan, self._staged[split], plan.rows_of(number), self._policy, self._tick)
         if self._spec is None:
-            columns = _as_they_are(raw)
-        elif self._spec.has("batch_prep"):
-            columns = self._at_once(self._spec, raw, plan)
+            columns = shard.as_it_is()
         else:
-            columns = self._row_by_row(self._spec, raw, plan, bad)
-        rows = raw.num_rows - len(bad)
-        common: dict[str, Any] = {"split": split, "number": number, "bad": tuple(bad)}
+            scratch = os.path.join(self._store.local_path(), SCRATCH)
+            with Objects(plan.object_dir, plan.features, scratch) as objects:
+                by_row = not self._spec.has("batch_prep")
+                columns = (shard.row_by_row if by_row else shard.at_once)(self._spec, objects)
+        common: dict[str, Any] = {"split": split, "number": number, "bad": tuple(shard.bad)}
+        rows = len(shard.rows) - len(shard.bad)
         if not rows:
             return Part(info=None, schema={}, rows=0, **common)
         table = as_table(columns, split=split)
         info = write_shard(self._store, split, number, table.columns, table.schema)
         return Part(info=info, schema=table.schema, rows=rows, **common)
 
-    def _row_by_row(
-        self, spec: ETLSpec, raw: pa.Table, plan: SplitPlan, bad: list[BadRow]
-    ) -> dict[str, Input]:
-        stacks = Stacks(raw.num_rows, plan.split)
-        rows, mode = rows_of(raw), str(plan.split)
-        scratch = self._store.local_path()
-        with Objects(plan.object_dir, plan.features, scratch) as objects:
-            for window, object_dir in _windows(rows, objects):
-                for number in window:
-                    self._tick()
-                    row = rows[number]
-                    try:
-                        objects.check(row)
-                        if plan.is_archive:
-                            row = _decoded(row, place_of(raw, number), spec.images)
-                        prepared = spec.row_prep(row, mode, object_dir)
-                        stacks.add(prepared, row.get(ID), number)
-                    except (UsageError, MemoryError):
-                        raise
-                    except Exception as error:
-                        place, cause = place_of(raw, number), objects.missing(row) or error
-                        if self._policy is Policy.FAIL:
-                            raise _failed(cause, row, place) from error
-                        bad.append(_as_bad(cause, row, place))
+
+class _Shard:
+    """The rows of one shard on their way."""
+
+    def __init__(
+        self,
+        plan: SplitPlan,
+        staged: Staged,
+        rows: Index,
+        policy: Policy,
+        tick: Callable[[int], None],
+    ) -> None:
+        self._plan = plan
+        self._staged = staged
+        self._policy = policy
+        self._tick = tick
+        self.rows = rows
+        self.bad: list[BadRow] = []
+
+    def row_by_row(self, spec: ETLSpec, objects: Objects) -> dict[str, Input]:
+        stacks, mode = Stacks(len(self.rows), self._plan.split), str(self._plan.split)
+        for first, rows, object_dir in self._windows(objects):
+            for number, row in enumerate(rows, start=first):
+                self._tick(1)
+                try:
+                    objects.check(row)
+                    if self._plan.is_archive:
+                        row = _decoded(row, self._place(number), spec.images)
+                    prepared = spec.row_prep(row, mode, object_dir)
+                    odd = stacks.add(prepared, row.get(ID), number)
+                except (UsageError, MemoryError):
+                    raise
+                except (Exception, SystemExit) as error:
+                    self._reject(number, objects.missing(row) or error)
+                else:
+                    for earlier, reason in odd:
+                        self._reject(earlier, reason)
+        for earlier, reason in stacks.finish():
+            self._reject(earlier, reason)
         return stacks.columns()
 
-    def _at_once(self, spec: ETLSpec, raw: pa.Table, plan: SplitPlan) -> dict[str, Input]:
-        table = raw.drop_columns([FILE, LINE])
-        scratch = self._store.local_path()
-        with Objects(plan.object_dir, plan.features, scratch) as objects:
-            self._tick()
-            object_dir = objects.fetch(rows_of(raw) if plan.features else ())
-            found = spec.batch_prep(table, str(plan.split), object_dir)
-        columns = named(*_pair(found, "batch_prep"))
-        for name, values in columns.items():
-            if len(values) != table.num_rows:
-                raise DataError(
-                    f"batch_prep must give an entry for each row, but of {table.num_rows} rows "
-                    f"{name!r} has {len(values)}."
-                )
-        ids = table[ID].to_pylist() if ID in table.schema.names else None
-        return columns if ids is None else {**columns, ID: ids}
+    def at_once(self, spec: ETLSpec, objects: Objects) -> dict[str, Input]:
+        parts: list[dict[str, Any]] = []
+        for first in range(0, len(self.rows), BATCH):
+            table = self._staged.take(self.rows[first : first + BATCH])
+            self._tick(table.num_rows)
+            rows = rows_of(table) if self._plan.features else []
+            object_dir = objects.fetch(rows)
+            for number, row in enumerate(rows, start=first):
+                try:
+                    objects.check(row)
+                    missing = objects.missing(row)
+                except (DataError, StoreError) as error:
+                    missing = error
+                if missing is not None:
+                    raise _failed(missing, row, self._place(number))
+            given = table.drop_columns([FILE, LINE])
+            prepared = spec.batch_prep(given, str(self._plan.split), object_dir)
+            found = named(*pair(prepared, _AT_ONCE))
+            if ID in table.schema.names:
+                found[ID] = concatenate([to_column(table[ID], ID)])
+            parts.append({name: _as_rows(name, v, table.num_rows) for name, v in found.items()})
+        return _joined(parts)
+
+    def as_it_is(self) -> dict[str, Input]:
+        """Without a spec every column of the source is one of the dataset."""
+        self._tick(len(self.rows))
+        table = self._staged.take(self.rows)
+        given = table.drop_columns([FILE, LINE])
+        good = np.ones(len(self.rows), bool)
+        for name in given.schema.names:
+            for number in np.flatnonzero(good & given[name].is_null().to_numpy()).tolist():
+                self._reject(number, DataError(f"column {name!r} must have a value, but has none"))
+                good[number] = False
+        if not good.all():
+            given = given.filter(pa.array(good))
+        names = given.schema.names
+        return {name: concatenate([to_column(given[name], name)]) for name in names}
+
+    def _windows(self, objects: Objects) -> Iterator[tuple[int, list[Row], str | None]]:
+        """Rows a window at a time, each with the directory where the files they name are."""
+        following = self._read(0)
+        for first in range(0, len(self.rows), WINDOW):
+            rows, following = following, self._read(first + WINDOW)
+            yield first, rows, objects.fetch(rows, following)
+
+    def _read(self, first: int) -> list[Row]:
+        part = self.rows[first : first + WINDOW]
+        return rows_of(self._staged.take(part)) if len(part) else []
+
+    def _place(self, number: int) -> Place:
+        return place_of(self._staged.take(self.rows[number : number + 1]), 0)
+
+    def _reject(self, number: int, error: BaseException) -> None:
+        table = self._staged.take(self.rows[number : number + 1])
+        row, place = rows_of(table)[0], place_of(table, 0)
+        if self._policy is Policy.FAIL:
+            raise _failed(error, row, place) from error
+        text = json.dumps(row, default=str, ensure_ascii=False)[:_KEPT_TEXT]
+        reason = f"cannot be prepared: {_what(error)}"
+        self.bad.append(BadRow(file=place.file, line=place.line, reason=reason, text=text))
 
 
-class Stacks:
-    """Prepared rows, gathered into columns."""
+_AT_ONCE = "batch_prep"
 
-    def __init__(self, rows: int, split: str) -> None:
-        self._rows = rows
-        self._split = split
-        self._stacks: dict[str, RowStack] = {}
-        self._count = 0
 
-    def add(self, prepared: object, row_id: object, number: int) -> None:
-        """Take a row as `row_prep` gave it, all of it or nothing."""
-        values = named(*_pair(prepared, "row_prep"))
-        if row_id is not None:
-            values[ID] = row_id
-        if not self._count:
-            where = f"{self._split} column"
-            self._stacks = {n: RowStack(self._rows, f"{where} {n!r}") for n in values}
-        if values.keys() != self._stacks.keys():
+def _as_rows(name: str, values: Any, rows: int) -> Any:
+    """Checked values of a column, an entry for each row."""
+    checked = as_values(values, where=f"what batch_prep gives for {name!r}")
+    if len(checked) != rows:
+        raise DataError(
+            f"batch_prep must give an entry for each row, but of {rows} rows {name!r} has "
+            f"{len(checked)}."
+        )
+    return checked
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Input]:
+    for part in parts:
+        if part.keys() != parts[0].keys():
             raise DataError(
-                f"row_prep must give the same columns for every row, but gave "
-                f"{', '.join(self._stacks)} at first and {', '.join(values)} now."
+                f"batch_prep must give the same columns each time, but gave {', '.join(parts[0])} "
+                f"at first and {', '.join(part)} later."
             )
-        for name, value in values.items():
-            self._stacks[name].put(value, self._count, number)
-        self._count += 1
-
-    def columns(self) -> dict[str, Input]:
-        return {name: stack.values(self._count) for name, stack in self._stacks.items()}
-
-
-def named(inputs: Any, labels: Any) -> dict[str, Any]:
-    """Inputs and labels as columns.
-
-    >>> named([1.0], 3), named({"left": 1, "right": 2}, {"age": 3})
-    ({'x': [1.0], 'y': 3}, {'left': 1, 'right': 2, 'y.age': 3})
-    """
-    found = dict(inputs) if isinstance(inputs, Mapping) else {INPUT: inputs}
-    if isinstance(labels, Mapping):
-        found |= {f"{LABELS}{name}": value for name, value in labels.items()}
-    elif labels is not None:
-        found[LABEL] = labels
+    found: dict[str, Input] = {}
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        is_dense = isinstance(columns[0], np.ndarray)
+        with contextlib.suppress(AttributeError):
+            found[name] = concatenate([c if is_dense else c.arrow for c in columns])
+            continue
+        raise DataError(f"batch_prep must give arrays or text, but {name!r} is neither.")
     return found
-
-
-def is_label(column: str) -> bool:
-    """Whether a column of a prepared dataset is a label, which a predict split lacks.
-
-    >>> is_label("y"), is_label("y.age"), is_label("x")
-    (True, True, False)
-    """
-    return column == LABEL or column.startswith(LABELS)
-
-
-def _pair(prepared: object, method: str) -> tuple[Any, Any]:
-    if isinstance(prepared, tuple) and len(prepared) == 2:
-        return prepared
-    raise DataError(
-        f"{method} must return a pair (input, label), or (input, None), but returned "
-        f"{type(prepared).__name__}."
-    )
-
-
-def _windows(rows: Sequence[Row], objects: Objects) -> Iterator[tuple[range, str | None]]:
-    """Rows by number, a window at a time, each with the directory where their files are.
-
-    The files of the next window are fetched while this one is worked on.
-    """
-    for at in range(0, len(rows), WINDOW):
-        ahead = at + WINDOW
-        object_dir = objects.fetch(rows[at:ahead], rows[ahead : ahead + WINDOW])
-        yield range(at, min(ahead, len(rows))), object_dir
 
 
 def _decoded(row: Row, place: Place, images: str) -> Row:
@@ -218,32 +244,19 @@ def _decoded(row: Row, place: Place, images: str) -> Row:
     return Row({ID: row[ID]}, **{name: found[name] for name in fields})
 
 
-def _as_they_are(raw: pa.Table) -> dict[str, Input]:
-    """Without a spec every column of the source is one of the dataset."""
-    from_source = raw.drop_columns([FILE, LINE])
-    return {
-        name: concatenate([to_column(from_source[name], name)]) for name in from_source.schema.names
-    }
-
-
-def _failed(error: Exception, row: Row, place: Place) -> DataError:
+def _failed(error: BaseException, row: Row, place: Place) -> DataError:
     frames = traceback.extract_tb(error.__traceback__)
-    at = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    if isinstance(error, CerebroError):
+        # It says itself what is wrong.
+        own = []
+    at = f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})" if own else ""
     return DataError(
         f"{place}: the row with id {row.get(ID)!r} cannot be prepared: {_what(error)}{at}. Mend "
         "the row or row_prep, or pass on_bad_row='skip' or 'quarantine'."
     )
 
 
-def _what(error: Exception) -> str:
+def _what(error: BaseException) -> str:
     said = str(error).rstrip(".")
     return said if isinstance(error, CerebroError) else f"{type(error).__name__}: {said}"
-
-
-def _as_bad(error: Exception, row: Row, place: Place) -> BadRow:
-    return BadRow(
-        file=place.file,
-        line=place.line,
-        reason=f"cannot be prepared: {_what(error)}",
-        text=json.dumps(row, default=str, ensure_ascii=False),
-    )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cerebro.data.etl.prepare import ID
 from cerebro.data.etl.staging import FILE, LINE
+from cerebro.data.roles import ID
 from cerebro.data.sources.bad_rows import BadRow
-from cerebro.errors import DataError
+from cerebro.errors import DataError, UsageError
 from cerebro.types import Split
 
 
@@ -40,7 +40,8 @@ class Raw:
 def with_same_ids(raws: Mapping[Split, Raw]) -> dict[Split, Raw]:
     """Ids as int64 if all splits have such, else as text: one kind for the whole dataset."""
     kinds = {raw.table.schema.field(ID).type for raw in raws.values() if ID in raw.names}
-    kind = pa.int64() if all(map(pa.types.is_integer, kinds)) else pa.large_string()
+    are_numbers = all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in kinds)
+    kind = pa.int64() if are_numbers else pa.large_string()
     found = {}
     for split, raw in raws.items():
         table = raw.table
@@ -57,6 +58,11 @@ def feature_names(features: Sequence[bool], raws: Mapping[Split, Raw]) -> tuple[
     `features` has one entry for each column of a source; a source for predictions may lack labels,
     so the columns are told by those of any split that has as many.
     """
+    if not isinstance(features, Sequence) or isinstance(features, str):
+        raise UsageError(
+            "set_features must give a list with True or False for each column, but gave "
+            f"{features!r:.80}."
+        )
     if not any(features):
         return ()
     for raw in raws.values():

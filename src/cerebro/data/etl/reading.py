@@ -11,9 +11,9 @@ import pyarrow as pa
 from cerebro.data.archive.errors import ArchiveError, SampleError
 from cerebro.data.archive.folder import ImageFolder
 from cerebro.data.archive.samples import Sample, read_samples
-from cerebro.data.etl.prepare import ID
 from cerebro.data.etl.raw import Raw
 from cerebro.data.etl.staging import FILE, LINE, Staged, StagingFile
+from cerebro.data.roles import ID
 from cerebro.data.sources.bad_rows import BadRow, BadRows
 from cerebro.data.sources.table import read_table
 from cerebro.errors import DataError
@@ -57,6 +57,9 @@ class Reader:
         found = read_table(
             main, columns=self._columns, on_bad_row=self._on_bad_row, max_bad=self._max_bad
         )
+        for name in (FILE, LINE):
+            if name in found.table.schema.names:
+                raise DataError(f"{found.files[0]}: a column must not be called {name!r}.")
         return Raw(
             table=found.with_places(FILE, LINE),
             bad=tuple(found.bad),
@@ -98,7 +101,7 @@ class Reader:
 
         path = self._scratch(f"{name}.samples")
         with StagingFile(path) as file:
-            for batch in _batches(read_samples(spec, on_error=tell)):
+            for batch in _batches(read_samples(spec, on_error=tell), tell):
                 file.write(batch)
         if not file.rows:
             raise DataError(f"{_named(spec)} must have at least one sample, but has none.")
@@ -125,8 +128,11 @@ def is_archive(main: Any) -> bool:
     return text.lower().partition("?")[0].endswith(ARCHIVES)
 
 
-def _batches(samples: Iterator[Sample]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    samples: Iterator[Sample], tell: Callable[[SampleError], None]
+) -> Iterator[pa.RecordBatch]:
     """Samples with all fields as bytes, in pieces of some size; the first decides the fields."""
+    keys: set[object] = set()
     rows: list[Sample] = []
     names: list[str] = []
     size = 0
@@ -139,12 +145,18 @@ def _batches(samples: Iterator[Sample]) -> Iterator[pa.RecordBatch]:
         fields = [name for name in sample if not name.startswith("__")]
         if not names:
             names = fields
-        elif set(fields) - set(names):
-            raise DataError(
-                f"{sample['__source__']}: all samples must have the fields of the first "
-                f"({', '.join(names)}), but {sample['__key__']!r} also has: "
+        reason = ""
+        if set(fields) - set(names):
+            reason = (
+                f"it must have the fields of the first ({', '.join(names)}), but also has: "
                 f"{', '.join(sorted(set(fields) - set(names)))}."
             )
+        elif sample["__key__"] in keys:
+            reason = "its key is that of another sample, and must be its own."
+        if reason:
+            tell(SampleError(str(sample["__source__"]), str(sample["__key__"]), reason))
+            continue
+        keys.add(sample["__key__"])
         shard = str(sample["__source__"])
         places[shard] = places.get(shard, 0) + 1
         rows.append(sample)

@@ -14,6 +14,8 @@ from cerebro.data.columns import Index, as_index
 from cerebro.storage.disk import Buffer
 from cerebro.storage.store import explain
 
+#: A directory in the dataset's while it is being made: raw rows, the plan, shards that are done.
+SCRATCH = ".etl"
 #: Columns that say where a row comes from; no column of a source may be called like that.
 FILE, LINE = "__file__", "__line__"
 
@@ -62,6 +64,9 @@ class StagingFile:
         self.rows = 0
 
     def __enter__(self) -> Self:
+        # A new file: workers of a process that was killed may still have the old one mapped.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
         try:
             self._file = open(self._path, "wb")
         except OSError as error:
