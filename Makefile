@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Processes that run tests side by side.
+JOBS ?= 2
 SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
 BENCHMARKS := mop overhead shards hop planner startup stacks search etl
 
@@ -23,7 +25,7 @@ demo: install
 	$(BIN)/python -m examples.demo
 
 test: check
-	$(BIN)/python -m pytest --durations=10
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=10
 
 # The same promises with trials stacked: automatically, and by force.
 test-stacks: install

@@ -5,6 +5,8 @@ And what its journal called durable is not trained again.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import shutil
@@ -12,6 +14,9 @@ import signal
 
 import pytest
 
+from cerebro.backend import InlineBackend
+from cerebro.backend.base import Done
+from cerebro.errors import RunInterrupted
 from cerebro.run.spec import Checkpointing
 from cerebro.storage import LocalStore
 from cerebro.storage.disk import Disk
@@ -76,15 +81,18 @@ def assert_exact_after_every_kill(folder, spec, kill, *, first=1, stride=1, **se
     kills = 0
     for n in itertools.count(first, stride):
         root = folder / f"run{n}"
-        operations = run_until_killed(root, spec, kill(n), **settings)
+        log = root.with_suffix(".visits")
+        # One task for both: a finished run of failures begins anew with another.
+        task = ToyTask(log=str(log))
+        operations = run_until_killed(root, spec, kill(n), task=task, **settings)
         if operations is not None and n > operations:
             return kills
         # An operation that fails has no "after": a look at a file that is not there.
         kills += operations is None
         check(root, is_settled=False)
         durable = durable_visits(root)
-        log = root.with_suffix(".visits")
-        fit_toy(root, spec, task=ToyTask(log=str(log)), **settings)
+        log.unlink(missing_ok=True)
+        fit_toy(root, spec, task=task, **settings)
         assert outcome(root) == expected, f"another result after {kill(n)}"
         check(root)
         assert not durable & started_visits(log), f"a durable visit again after {kill(n)}"
@@ -112,6 +120,62 @@ def test_so_does_one_that_saves_once_an_epoch(folder, data):
 def test_so_does_one_that_saves_nothing(folder, data):
     spec = toy_spec(data, checkpoint=Checkpointing.OFF)
     assert assert_exact_after_every_kill(folder, spec, Tear) > 30
+
+
+class StoppedAfter(InlineBackend):
+    """A signal asks for a stop once so many train visits are done."""
+
+    def __init__(self, visits):
+        super().__init__()
+        self.left = visits
+
+    def events(self):
+        found = super().events()
+        for event in found:
+            if isinstance(event, Done) and event.call.is_training:
+                self.left -= 1
+                if self.left == 0:
+                    os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+
+@pytest.mark.parametrize("stack", [False, 2], ids=["alone", "stacked"])
+def test_one_that_saves_once_an_epoch_and_is_stopped_amid_one_may_be_killed_as_well(folder, stack):
+    """At any operation of the process that is stopped, and of the one that resumes it."""
+    make_toy_data(folder / "data", shards=4)
+    spec = toy_spec(folder / "data", checkpoint=Checkpointing.EPOCH, stack=stack)
+    fit_toy(folder / "whole", spec)
+    expected = outcome(folder / "whole")
+    root = folder / "run"
+
+    def stopped(disk=None):
+        with contextlib.suppress(RunInterrupted):
+            fit_toy(root, spec, disk=disk, backend=StoppedAfter(6), workers=2)
+
+    for n in itertools.count(1):
+        disk = FaultyDisk(Disk(), Tear(n))
+        was_killed = os.WIFSIGNALED(in_child(functools.partial(stopped, disk)))
+        check(root, is_settled=not was_killed)
+        if not was_killed:
+            break
+        fit_toy(root, spec)
+        check(root)
+        assert outcome(root) == expected, f"another result after Tear({n}) of the first"
+        shutil.rmtree(root)
+    kept = copy_run(root, folder / "half")
+    log = folder / "visits"
+    for m in itertools.count(1):
+        copy_run(kept, root)
+        operations = run_until_killed(root, spec, Tear(m))
+        if operations is not None and m > operations:
+            break
+        check(root, is_settled=False)
+        durable = durable_visits(root)
+        fit_toy(root, spec, task=ToyTask(log=str(log)))
+        check(root)
+        assert outcome(root) == expected, f"another result after Tear({m}) of the second"
+        assert not durable & started_visits(log), f"a durable visit again after Tear({m})"
+    assert min(n, m) > 30
 
 
 @pytest.mark.parametrize("first", [60, 75, 90])

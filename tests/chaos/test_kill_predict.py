@@ -65,8 +65,10 @@ def test_a_worker_killed_at_work_costs_nothing_but_its_shard(folder, run):
     killed: list[int] = []
 
     def kill_one(done, total):
+        if killed:
+            return
         workers = [p for p in psutil.Process().children() if "cerebro" in " ".join(p.cmdline())]
-        if workers and not killed:
+        if workers:
             killed.append(workers[0].pid)
             workers[0].kill()
 

@@ -106,7 +106,7 @@ def test_a_finished_run_returns_at_once_and_changes_nothing(finished):
 def test_fresh_starts_a_new_run_and_keeps_the_old_one(finished):
     done = finished.cerebro("run", "experiment.yaml", "--fresh", "epochs=1")
     assert done.returncode == 0, done.stderr
-    assert "run toy: 2 trials x 1 epochs" in done.stderr
+    assert "run toy: 2 trials x 1 epoch x" in done.stderr
     assert (finished.folder / "runs" / "toy.1" / "run.json").exists()
 
 

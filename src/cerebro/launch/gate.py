@@ -94,8 +94,8 @@ class Gate:
 
 
 _WRONG = (
-    "The token is missing or wrong: every start makes a new one. If a notebook gave you the address, "
-    "run the cell again, or `cerebro url`: it prints an address with the token."
+    "The token is missing or wrong: every start makes a new one. If a notebook gave you this "
+    "address, run the cell again, or `cerebro url`: it prints an address with the token."
 )
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro.backend.base import Backend, Setup, WorkerInfo
+from cerebro.errors import UsageError
 from cerebro.run.checks import check_batch_size
 from cerebro.run.committer import take_out
 from cerebro.run.conduct import carry_out_now
 from cerebro.run.direction import Direction
 from cerebro.run.driver import Driver
+from cerebro.run.history import RunHistory
 from cerebro.run.ledger import taken_record
 from cerebro.run.orders import Orders
 from cerebro.run.ranking import beyond, criteria_of, ending_of, rank_trials
@@ -36,7 +40,7 @@ from cerebro.task import Task
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
-from cerebro.train.runner import describe_task, has_own_state
+from cerebro.train.runner import describe_task, has_own_state, import_task
 from cerebro.types import Json, TrialStatus, trial_id
 
 logger = logging.getLogger("cerebro.run")
@@ -69,18 +73,35 @@ def fit(
     trackers: Sequence[Tracker],
     stopper: Stopper | None = None,
 ) -> Summary | None:
-    """Carry a run to its end; None if it was finished already and nobody wants more of it."""
+    """Carry a run to its end; None if it was finished already and nobody wants more of it.
+
+    One that is finished with nothing but failures begins anew if the task has changed since.
+    """
+
+    def begin(run: OpenRun) -> Summary:
+        asked = spec
+        if run.document is not None:
+            # It was decided when the run began, for the workers of that time.
+            asked = replace(spec, concurrent=cast("int | None", run.document.spec["concurrent"]))
+        with FanOut(trackers) as fan:
+            return _Fit(asked, settings, run, sampler, stopper or Endless(), fan).execute(backend)
+
     with open_run(store, spec, fresh=settings.fresh, force=settings.force) as run:
         for notice in run.notices:
             logger.warning("%s", notice)
-        if run.history.is_finished and not inbox.pending(store):
+        if not run.history.is_finished or inbox.pending(store):
+            return begin(run)
+        if not _has_failed(run.history) or _changed_task(settings.task, run) is None:
             _warn_of_changed_task(settings.task, run)
+            _tell_if_all_failed(run, " --fresh (fresh=True) trains them again.")
             return None
-        if run.document is not None:
-            # It was decided when the run began, for the workers of that time.
-            spec = replace(spec, concurrent=cast("int | None", run.document.spec["concurrent"]))
-        with FanOut(trackers) as fan:
-            return _Fit(spec, settings, run, sampler, stopper or Endless(), fan).execute(backend)
+    with open_run(store, spec, fresh=True, force=settings.force) as run:
+        logger.warning(
+            "all trials of this run had failed, and the code or the arguments of the task have "
+            "changed since: it begins anew, and what was there is in %s.",
+            run.archived,
+        )
+        return begin(run)
 
 
 class _Fit:
@@ -252,6 +273,7 @@ class _Fit:
             return
         # Last of all: whoever finds this record has nothing left to do.
         run.append({"type": "done", "summary": body})
+        _tell_if_all_failed(run)
 
     def _drop(self, trials: Sequence[int]) -> None:
         """Remove all checkpoints of these trials; others are taken out of stacks they were in."""
@@ -267,12 +289,44 @@ class _Fit:
                     self._run.commit(record)
 
 
+def _has_failed(history: RunHistory) -> bool:
+    """Whether every trial has."""
+    trials = history.trials.values()
+    return bool(trials) and all(trial.status.is_failure for trial in trials)
+
+
+def _changed_task(task: Task | str, run: OpenRun) -> str | None:
+    """The task's name, if it is known to be another than the one that the run began with."""
+    before = "" if run.document is None else run.document.task_digest
+    if isinstance(task, str):
+        # The workers of a run import it; that it cannot be is theirs to tell.
+        with contextlib.suppress(UsageError):
+            task = import_task(task)
+    if isinstance(task, str) or not before:
+        return None
+    name, digest = describe_task(task)
+    return name if digest and digest != before else None
+
+
 def _warn_of_changed_task(task: Task | str, run: OpenRun) -> None:
-    if isinstance(task, Task) and run.document is not None:
-        name, digest = describe_task(task)
-        if digest and digest != run.document.task_digest:
-            logger.warning(
-                "the code or the arguments of %s have changed since the run was finished: "
-                "--fresh (fresh=True) trains it again.",
-                name,
-            )
+    name = _changed_task(task, run) if isinstance(task, Task) else None
+    if name is not None:
+        logger.warning(
+            "the code or the arguments of %s have changed since the run was finished: "
+            "--fresh (fresh=True) trains it again.",
+            name,
+        )
+
+
+def _tell_if_all_failed(run: OpenRun, hint: str = "") -> None:
+    history = run.history
+    if not _has_failed(history):
+        return
+    first = history.trials[min(history.trials)]
+    command = f"cerebro results {shlex.quote(run.store.local_path())} --trial "
+    logger.error(
+        "all %d trials failed, the first (%s) with: %s. Its traceback is in "
+        "result.trials[0].traceback; `%s` shows it.%s",
+        *(len(history.trials), trial_id(first.number), (first.error or "unknown").rstrip(".")),
+        *(command + trial_id(first.number), hint),
+    )

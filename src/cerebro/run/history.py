@@ -291,7 +291,7 @@ class RunHistory(Trials):
             if str(number) in diverged:
                 trial.end(TrialStatus.DIVERGED, diverged[str(number)], None)
             else:
-                trial.train(visit, sums, self.steps, **_saving(record))
+                trial.train(visit, sums, self.steps, None, **_saving(record))
 
     def _take_out(self, record: Record) -> None:
         """Members have checkpoints of their own now."""

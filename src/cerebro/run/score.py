@@ -212,7 +212,7 @@ def _explain_labels(dataset: Dataset, request: ScoreRequest, error: WorkerError)
     """Say so where a test failed on rows without the labels that others have."""
     if request.mode is not ScoreMode.TEST:
         return
-    names = {each: set(dataset.schema_of(each).names) for each in dataset.splits}
+    names = {each: set(dataset.schema_of(each)) for each in dataset.splits}
     for other, columns in names.items():
         missing = sorted(filter(is_label, columns - names[request.split]))
         if missing:

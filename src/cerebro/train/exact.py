@@ -7,7 +7,7 @@ import dis
 import functools
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -48,6 +48,18 @@ class ExactDigest:
         #: Number and object by id: kept, so that no other one gets its id.
         self._seen: dict[int, tuple[int, object]] = {}
         self._sources: set[str] = set()
+        self._takers: tuple[tuple[tuple[type, ...], Callable[[Any], None]], ...] = (
+            ((dict, list, tuple, set, frozenset, MappingProxyType), self._collection),
+            ((ModuleType,), self._module),
+            ((type,), self._class),
+            ((FunctionType,), self._function),
+            ((CodeType,), self._code),
+            ((staticmethod, classmethod), lambda value: self.add(value.__func__)),
+            ((property,), lambda value: self.add([value.fget, value.fset])),
+            ((functools.cached_property,), lambda value: self.add(value.func)),
+            ((MemberDescriptorType, GetSetDescriptorType), lambda value: self._put(value.__name__)),
+            ((np.ndarray, np.generic), self._array),
+        )
 
     def hexdigest(self) -> str:
         """Of all so far."""
@@ -68,27 +80,11 @@ class ExactDigest:
             self._add_new(value)
 
     def _add_new(self, value: Any) -> None:
-        if isinstance(value, dict | list | tuple | set | frozenset | MappingProxyType):
-            self._collection(value)
-        elif isinstance(value, ModuleType):
-            self._module(value, ())
-        elif isinstance(value, type):
-            self._class(value)
-        elif isinstance(value, FunctionType):
-            self._function(value)
-        elif isinstance(value, CodeType):
-            self._code(value)
-        elif isinstance(value, staticmethod | classmethod):
-            self.add(value.__func__)
-        elif isinstance(value, property):
-            self._all(value.fget, value.fset)
-        elif isinstance(value, functools.cached_property):
-            self.add(value.func)
-        elif isinstance(value, MemberDescriptorType | GetSetDescriptorType):
-            self._put(value.__qualname__)
-        elif type(value) is np.ndarray or isinstance(value, np.generic):
-            self._array(np.asarray(value))
-        elif _is_tensor(value):
+        for kinds, take in self._takers:
+            if isinstance(value, kinds):
+                take(value)
+                return
+        if _is_tensor(value):
             self._tensor(value)
         else:
             self._object(value)
@@ -126,7 +122,11 @@ class ExactDigest:
         other.add(value)
         return other.hexdigest()
 
-    def _array(self, array: np.ndarray[Any, Any]) -> None:
+    def _array(self, value: Any) -> None:
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            self._object(value)
+            return
+        array = np.asarray(value)
         self._put(f"array {array.dtype.descr} {array.shape}")
         if array.dtype.hasobject:
             self.add(array.tolist())
@@ -205,7 +205,7 @@ class ExactDigest:
         self._put(code.co_code)
         self._all(code.co_names, code.co_varnames, code.co_freevars, code.co_consts)
 
-    def _module(self, module: ModuleType, names: list[str] | tuple[()]) -> None:
+    def _module(self, module: ModuleType, names: Sequence[str] = ()) -> None:
         """A module, and what code with these names in it may use of it."""
         self._put(module.__name__)
         if not self._modules.is_users(module):

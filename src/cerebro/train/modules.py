@@ -10,8 +10,7 @@ import sysconfig
 from collections.abc import Iterator
 from types import ModuleType
 
-import cerebro
-
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -27,9 +26,8 @@ class UserModules:
         places = [os.path.dirname(os.path.abspath(file)) for file in (*files, script) if file]
         self._roots = tuple(dict.fromkeys(_folder(place) for place in (*places, os.getcwd())))
         paths = sysconfig.get_paths()
-        ours = os.path.dirname(os.path.abspath(cerebro.__file__))
         self._others = tuple(
-            _folder(place) for place in (ours, *(paths[key] for key in ("stdlib", "platstdlib")))
+            _folder(place) for place in (_OURS, *(paths[key] for key in ("stdlib", "platstdlib")))
         )
 
     def is_users(self, module: ModuleType | None) -> bool:

@@ -148,6 +148,11 @@ class Builder:
         self._seed(derive_seed("optimizer", seed, trial))
         made = self._task.optimizer(model, params)
         optimizer, scheduler = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise UsageError(
+                f"{name}.optimizer must return an optimizer that makes a step from one gradient, "
+                "but LBFGS computes the loss several times a step: use it in a MiniBatchSpec."
+            )
         if not all(hasattr(optimizer, part) for part in ("param_groups", "state", "step")):
             raise UsageError(
                 f"{name}.optimizer must return a torch optimizer or a pair (optimizer, scheduler), "

@@ -104,10 +104,9 @@ def _open_archive(path: str, content: bytes, device: torch.device) -> nn.Module:
         except MemoryError:
             raise
         except Exception as error:
-            reason = str(_first(error)).splitlines()
             raise UsageError(
                 f"{path} must be an archive of torch.export that this PyTorch ({torch.__version__})"
-                f" can read, but: {reason[0] if reason else type(error).__name__:.200} {_REMEDY}"
+                " can read, but is damaged or of another version: export the model again."
             ) from error
         if device.type != "cpu":
             program = move_to_device_pass(program, device)
@@ -123,12 +122,6 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
-
-
-def _first(error: BaseException) -> BaseException:
-    """What went wrong first."""
-    earlier = error.__cause__ or error.__context__
-    return error if earlier is None else _first(earlier)
 
 
 def _archive_problems(content: bytes) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from cerebro.run.direction import Direction
 from cerebro.search.conductor import Conductor, Propose
-from cerebro.search.decision import Outcome, Promote, Stop
+from cerebro.search.decision import Halt, Outcome, Promote, Stop
 from cerebro.search.sampler import GridSampler
 from cerebro.search.space import parse_space
 from cerebro.search.stopper import Endless
@@ -171,3 +171,30 @@ def test_a_sampler_learns_from_what_people_add_but_not_from_copies() -> None:
     for number in (4, 5):
         found.hear({"type": "trial_end", "trial": number, "status": "failed"})
     assert sampler.told == [(-5, {"lr": 0.7}, TrialStatus.FAILED)]
+
+
+def visit(number: int, step: int, loss: float, **more: Any) -> dict[str, Any]:
+    found = {"type": "visit", "trial": number, "epoch": 0, "step": step}
+    return found | {"sums": {"loss": [loss * 10, 10]}} | more
+
+
+GOAL = {"name": "goal", "metric": "train_loss", "mode": "min", "target": 0.5}
+
+
+def test_visits_that_a_stop_made_durable_are_heard_with_their_epoch() -> None:
+    """As they would have been without it."""
+    found = direction(GOAL)
+    found.begin([trial(0), trial(1), visit(0, 0, 0.1, at_stop=True)])
+    found.take()
+    found.hear(visit(1, 0, 0.9))
+    assert not any(isinstance(action, Halt) for action in found.take())
+    found.hear(visit(0, 1, 0.9))
+    assert [type(action) for action in found.take()] == [Halt]
+
+
+def test_those_of_a_trial_that_fails_are_never_heard() -> None:
+    found = direction(GOAL)
+    found.begin([trial(0), trial(1), visit(0, 0, 0.1, at_stop=True)])
+    found.take()
+    found.hear({"type": "trial_end", "trial": 0, "status": "failed"})
+    assert not any(isinstance(action, Halt) for action in found.take())

@@ -21,7 +21,7 @@ from cerebro.track import records
 from cerebro.types import Mode, TrialStatus
 from tests.experiments import fit_toy, outcome, toy_spec, trial_files
 from tests.unit.run.frameworks import VersionedTask
-from tests.unit.run.runs import StoppedBackend, fit_until, records_of
+from tests.unit.run.runs import StoppedBackend, contents, fit_until, records_of
 
 LRS = [0.5, 0.05, 0.005]
 
@@ -220,6 +220,100 @@ def test_a_task_that_changed_after_the_end_is_a_warning_too(data, root, caplog):
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "ToyTask have changed since the run was finished" in warning
     assert "fresh=True" in warning
+
+
+BROKEN = {"lr": [0.5, 0.05], "fail": "raise"}
+
+
+def logged(caplog, level):
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_a_run_whose_trials_all_failed_says_so_and_where_to_look(data, root, caplog):
+    fit_toy(root, toy_spec(data, BROKEN))
+    (error,) = logged(caplog, logging.ERROR)
+    first = Result.open(root).trials[0]
+    assert error.startswith("all 2 trials failed, the first (t0000) with: ")
+    assert first.error in error
+    assert "on purpose" in first.traceback
+    assert "result.trials[0].traceback" in error
+    assert f"`cerebro results {root} --trial t0000`" in error
+
+
+def test_one_good_trial_is_enough_to_say_nothing(data, root, caplog):
+    fit_toy(root, toy_spec(data, {"lr": 0.5, "fail": ["raise", None]}))
+    assert logged(caplog, logging.ERROR) == []
+
+
+@pytest.mark.parametrize("task", [ChangedTask(), ToyTask(classes=4)], ids=["code", "arguments"])
+def test_after_nothing_but_failures_another_task_begins_anew(data, root, caplog, task):
+    spec = toy_spec(data, BROKEN)
+    fit_toy(root, spec)
+    caplog.clear()
+    before = contents(root)
+    fit_toy(root, spec, task=task)
+    (warning,) = logged(caplog, logging.WARNING)
+    assert f"it begins anew, and what was there is in {root}.1." in warning
+    assert contents(root.with_name("run.1")) == before
+    assert len(records_of(root, "driver")) == 1
+    assert Result.open(root).is_finished
+    check(root)
+
+
+def test_the_same_task_that_failed_does_not_but_says_how(data, root, caplog):
+    spec = toy_spec(data, BROKEN)
+    fit_toy(root, spec)
+    caplog.clear()
+    assert fit_finished(root, spec) is None
+    (error,) = [record.getMessage() for record in caplog.records]
+    assert "all 2 trials failed" in error
+    assert "fresh=True" in error
+    assert not root.with_name("run.1").exists()
+
+
+def test_what_some_trials_have_learnt_is_not_moved_aside(data, root, caplog):
+    spec = toy_spec(data, {"lr": 0.5, "fail": ["raise", None]})
+    fit_toy(root, spec)
+    fit_toy(root, spec, task=ChangedTask())
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "fresh=True" in warning
+    assert not root.with_name("run.1").exists()
+
+
+def test_a_task_of_which_nobody_can_tell_begins_nothing_anew(data, root, monkeypatch):
+    spec = toy_spec(data, BROKEN)
+    fit_toy(root, spec)
+    monkeypatch.setattr("cerebro.run.fit.describe_task", lambda task: ("main:Task", ""))
+    assert fit_finished(root, spec) is None
+
+
+def test_a_task_that_is_named_counts_by_what_is_in_its_file_now(data, folder, root, caplog):
+    path = folder / "task.py"
+    code = "from cerebro.testing.toy import ToyTask\n\n\nclass Own(ToyTask):\n    pass\n"
+    path.write_text(code)
+    spec, name = toy_spec(data, BROKEN), f"{path}:Own"
+    fit_toy(root, spec, task=name)
+    caplog.clear()
+    fit_toy(root, spec, task=name)
+    assert logged(caplog, logging.WARNING) == []
+    path.write_text(f"{code}\n\n# Repaired.\n")
+    fit_toy(root, spec, task=name)
+    assert "it begins anew" in logged(caplog, logging.WARNING)[0]
+
+
+def test_a_repaired_task_that_cannot_begin_leaves_the_failures_where_they_were(data, folder, root):
+    spec = toy_spec(data, BROKEN)
+    fit_toy(root, spec)
+    before = contents(root)
+
+    class Refused(InlineBackend):
+        def start(self, setup, workers):
+            raise UsageError("no")
+
+    with pytest.raises(UsageError, match="no"):
+        fit_toy(root, spec, task=ChangedTask(), backend=Refused())
+    assert contents(root) == before
+    assert [path.name for path in folder.iterdir()] == ["run"]
 
 
 def test_the_same_task_is_no_warning(data, root, caplog):

@@ -230,3 +230,34 @@ def test_what_is_no_model_file_is_refused(tmp_path, name):
     (tmp_path / "m.bin").write_bytes(b"")
     with pytest.raises(UsageError, match=r"must be a|there is no file"):
         file_member(tmp_path / name, {})
+
+
+def write_safetensors(path, metadata):
+    header = json.dumps({"__metadata__": metadata}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+@pytest.mark.parametrize("params", ["{not json", "[1]", "3"])
+def test_params_in_a_file_that_are_none_are_refused(tmp_path, params):
+    write_safetensors(tmp_path / "m.safetensors", {"params": params})
+    with pytest.raises(UsageError, match=r"the params in .*m\.safetensors must be"):
+        file_member(tmp_path / "m.safetensors", None)
+
+
+@pytest.mark.parametrize("about", ["[1]", '{"params": 3}', "{"])
+def test_an_archive_that_says_odd_things_about_itself_is_refused(tmp_path, about):
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        archive.writestr("m/extra/cerebro.json", about)
+    with pytest.raises(UsageError, match=r"m\.pt2"):
+        file_member(tmp_path / "m.pt2", None)
+
+
+def test_a_graph_that_cannot_be_read_is_refused_without_noise(framework, caplog, capfd):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in {"models/model.json": "{}", "archive_format": "pt2"}.items():
+            archive.writestr(f"m/{name}", text)
+    with pytest.raises(UsageError, match=r"m\.pt2 must be an archive .* damaged or of another"):
+        framework.load_file(ParamDict(PARAMS), "m.pt2", content.getvalue())
+    assert not caplog.records
+    assert capfd.readouterr().err == ""

@@ -319,3 +319,34 @@ def test_every_epoch_has_an_order_of_its_own(data):
     orders = [[row for ids in spec.ids[3 * n : 3 * n + 3] for row in ids] for n in range(3)]
     assert all(sorted(order) == list(range(22)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
+
+
+class Quasi(LineSpec):
+    """Its optimizer keeps lists of tensors."""
+
+    def create_model_components(self, hyperparams):
+        net = nn.Linear(4, 1)
+        optimizer = torch.optim.LBFGS(net.parameters(), lr=0.5, max_iter=3, history_size=4)
+        return {"net": net, "optimizer": optimizer}
+
+    def step(self, model_object, minibatch):
+        x, y, _ = minibatch
+
+        def closure():
+            model_object["optimizer"].zero_grad()
+            loss = ((model_object["net"](x) - y) ** 2).mean()
+            loss.backward()
+            return loss
+
+        return model_object["optimizer"].step(closure)
+
+
+def test_tensors_in_lists_of_the_optimizer_are_as_in_one_loop(data):
+    hops = Hops(Quasi(), data).run(VISITS)
+    expected = run_bare(Quasi(), data, VISITS)
+    for one, other in zip(
+        hops.model_object["net"].parameters(), expected["net"].parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+    kept = tensors_of(hops.states[-1])
+    assert sum(name.startswith("optimizer.~inner.") for name in kept) > 4

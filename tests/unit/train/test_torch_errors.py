@@ -127,6 +127,15 @@ def test_an_optimizer_must_be_one(data, value):
         run_visits(task_returning("optimizer", value), data, 1)
 
 
+def test_an_optimizer_that_needs_a_closure_is_refused(data):
+    class T(LineTask):
+        def optimizer(self, model, params):
+            return torch.optim.LBFGS(model.parameters())
+
+    with pytest.raises(UsageError, match=r"LBFGS .* use it in a MiniBatchSpec"):
+        run_visits(T(), data, 1)
+
+
 def test_a_second_optimizer_is_not_taken_for_a_scheduler(data):
     class T(LineTask):
         def optimizer(self, model, params):

@@ -8,12 +8,12 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-import cerebro
 from cerebro.data.archive.decoders import Decoder
 from cerebro.data.columns import Index
 from cerebro.data.conversion import concatenate, to_column
@@ -37,7 +37,7 @@ WINDOW = 256
 #: Rows that `batch_prep` gets at once.
 BATCH = 4096
 #: What is not the user's own code.
-_PACKAGE = os.path.dirname(cerebro.__file__)
+_PACKAGE = str(Path(__file__).parents[2])
 #: Characters of a bad row that are kept.
 _KEPT_TEXT = 10_000
 
