@@ -40,6 +40,7 @@ def run_experiment(
     config = load_experiment(path, overrides)
     experiment = open_experiment(config, path)
     was_finished = not fresh and _is_finished(experiment.store)
+    began = _begun_at(experiment.store)
     if sys.stderr.isatty() and not was_finished and not quiet:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
         count = experiment.count_workers(config.device)
@@ -49,11 +50,21 @@ def run_experiment(
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error
+    # One that had failed altogether begins anew with other code.
+    was_finished = was_finished and began == _begun_at(experiment.store)
     if was_finished:
         print(f"run {config.name} is finished already; --fresh starts a new one.")
     if was_finished or quiet or not _is_one_output():
         _show_result(result)
     return _conclude(result, strict=strict)
+
+
+def _begun_at(store: Store) -> int | None:
+    """Tells one run from another of the same name."""
+    try:
+        return os.stat(store.local_path(layout.RUN)).st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _fit(

@@ -85,7 +85,9 @@ def test_another_metric_that_is_not_finite_is_divergence_in_the_end():
 
 
 @pytest.mark.parametrize(
-    "value", ["0.5", None, [1.0], torch.zeros(2), np.zeros(3), 1j, object()], ids=repr
+    "value",
+    ["0.5", None, [1.0], torch.zeros(2), np.zeros(3), 1j, object()],
+    ids=lambda value: type(value).__name__,
 )
 def test_a_metric_that_is_no_number_is_refused_by_name(value):
     with pytest.raises(UsageError, match=r"Spec\.train must give one number for 'score'"):
