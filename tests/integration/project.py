@@ -164,8 +164,12 @@ def make_project(folder: Path) -> Project:
 
 
 def environment() -> dict[str, str]:
-    """No compiled files beside the user's modules: they would count as changes."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    """No compiled files beside the user's modules: they would count as changes.
+
+    And no size of a terminal that is not the command's own.
+    """
+    foreign = {"PYTHONPATH", "COLUMNS", "LINES"}
+    kept = {key: value for key, value in os.environ.items() if key not in foreign}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
