@@ -5,6 +5,7 @@ And the next one makes the same shards, without those again that were done.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,8 +14,9 @@ import signal
 import pytest
 
 from cerebro.data import open_dataset
+from cerebro.errors import DiskFullError
 from cerebro.storage.disk import Disk
-from cerebro.testing.faults import CountOnly, FaultyDisk, KillAfter, KillBefore, Tear
+from cerebro.testing.faults import CountOnly, Fail, FaultyDisk, KillAfter, KillBefore, Tear
 from cerebro.types import Split
 from tests.etl import prepare, raw_of
 from tests.experiments import in_child
@@ -66,3 +68,28 @@ def test_killed_at_any_operation_it_leaves_one_of_both_and_ends_the_same(folder,
         assert report.prepared in (0, 17 - done)
         shutil.rmtree(path)
     assert number > 10
+
+
+def test_a_full_disk_at_any_operation_costs_nothing_but_time(folder):
+    prepare(folder / "old", OLD)
+    shutil.copytree(folder / "old", folder / "whole")
+    counting = FaultyDisk(Disk(), CountOnly())
+    prepare(folder / "whole", NEW, disk=counting, **SETTINGS)
+    digests = {open_dataset(folder / name).digest for name in ("old", "whole")}
+    refused = 0
+    for number in range(1, len(counting.operations) + 1):
+        path = folder / "etl"
+        shutil.copytree(folder / "old", path)
+        writing = frozenset({"create", "append", "sync", "make_dir"})
+        disk = FaultyDisk(Disk(), Fail(number, errno.ENOSPC, only=writing))
+        try:
+            prepare(path, NEW, disk=disk, **SETTINGS)
+        except DiskFullError:
+            refused += 1
+        found = open_dataset(path)
+        assert found.digest in digests
+        found.verify()
+        prepare(path, NEW, **SETTINGS)
+        assert files(path) == files(folder / "whole")
+        shutil.rmtree(path)
+    assert refused > 10
