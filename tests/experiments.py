@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -18,6 +19,7 @@ import numpy as np
 import yaml
 
 from cerebro.backend import Backend, InlineBackend
+from cerebro.backend.base import Done, Event
 from cerebro.data import Dataset, from_arrays, open_dataset
 from cerebro.errors import CerebroError, StoreError
 from cerebro.results import Result
@@ -223,3 +225,21 @@ def copy_run(root: Path, target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(root, target)
     return target
+
+
+class StoppedAfter(InlineBackend):
+    """A signal arrives once so many train visits are done."""
+
+    def __init__(self, count: int, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.left = count
+        self.number = number
+
+    def events(self) -> list[Event]:
+        found = super().events()
+        for event in found:
+            if isinstance(event, Done) and event.call.is_training:
+                self.left -= 1
+                if self.left == 0:
+                    os.kill(os.getpid(), self.number)
+        return found

@@ -33,16 +33,17 @@ class RawData:
     """What the locators of an experiment name, and what is made of it.
 
     Args:
-        params: The documented dictionary of locators.
+        locators: Where everything is.
         output: A local directory for what has no place of its own.
 
     >>> import tempfile
-    >>> RawData({"etl_dir": "prepared"}, tempfile.mkdtemp()).path.endswith("/prepared")
+    >>> locators = Locators.parse({"etl_dir": "prepared"})
+    >>> RawData(locators, tempfile.mkdtemp()).path.endswith("/prepared")
     True
     """
 
-    def __init__(self, params: Mapping[str, object], output: str) -> None:
-        self.locators = Locators.parse(params)
+    def __init__(self, locators: Locators, output: str) -> None:
+        self.locators = locators
         self._output = output
         kept = self.locators.etl_dir
         self._remote = kept if kept is not None and is_remote(kept) else None

@@ -105,13 +105,12 @@ class Experiment:
                 arguments.check_type(argument, value, str, os.PathLike)
         arguments.check_type("backend", backend, str)
         self.name = check_run_name(name)
-        if store is None:
-            store = (Locators.parse(params).output_dir if params is not None else None) or "runs"
-        place = open_store(store)
+        locators = Locators() if params is None else Locators.parse(params)
+        place = open_store(locators.output_dir or "runs" if store is None else store)
         self._runs, self.store = place, place.child(name)
-        own = place.child(f"{name}.data").local_path()
-        self._raw = None if params is None else RawData(params, own)
-        self.data = open_store(self._raw.path if data is None else data).local_path()  # type: ignore[union-attr]
+        own = RawData(locators, place.child(f"{name}.data").local_path())
+        self._raw = None if params is None else own
+        self.data = open_store(own.path if data is None else data).local_path()
         if requirements is not None:
             install_requirements(requirements)
         self.backend = load_reference(backend_reference(backend))
@@ -334,7 +333,7 @@ class Experiment:
             params: Of models in files that do not carry theirs.
             device: "auto", "cpu", "cuda", or another torch device (untested).
             output: Directory for result.json; default one in the run's.
-            progress: Show progress on standard error; default where that is a terminal.
+            progress: Show progress; default on a terminal and in a notebook.
             fresh: Compute all of it again.
         """
         options = split, which, params, output, progress, fresh

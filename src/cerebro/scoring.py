@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from cerebro.search.wording import show
 from cerebro.storage import LocalStore, open_store
 from cerebro.storage.remote import exists_url, fetch, is_remote, join, local_path, redact
 from cerebro.task import Task
-from cerebro.track.bar import Bar
+from cerebro.track.shown import bar_for
 from cerebro.train.model_file import LOADABLE, file_member
 from cerebro.train.score import Member, ScoreMode
 from cerebro.types import Split
@@ -114,9 +114,8 @@ def _score(ground: Ground, wish: Wish, mode: ScoreMode) -> tuple[Scored, LocalSt
     def tell(rows: int, of: int) -> None:
         done[0] = rows
 
-    if not (sys.stderr.isatty() if wish.progress is None else wish.progress):
-        return score(request, store=store, backend=ground.backend), store, request
-    with Bar(total, lambda: done[0]):
+    shown = bar_for(wish.progress)
+    with shown(total, lambda: done[0]) if shown else contextlib.nullcontext():
         return score(request, store=store, backend=ground.backend, progress=tell), store, request
 
 

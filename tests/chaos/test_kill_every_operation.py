@@ -14,8 +14,6 @@ import signal
 
 import pytest
 
-from cerebro.backend import InlineBackend
-from cerebro.backend.base import Done
 from cerebro.errors import RunInterrupted
 from cerebro.run.spec import Checkpointing
 from cerebro.storage import LocalStore
@@ -24,7 +22,16 @@ from cerebro.storage.journal import read
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
-from tests.experiments import STACK, copy_run, fit_toy, in_child, make_toy_data, outcome, toy_spec
+from tests.experiments import (
+    STACK,
+    StoppedAfter,
+    copy_run,
+    fit_toy,
+    in_child,
+    make_toy_data,
+    outcome,
+    toy_spec,
+)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -120,23 +127,6 @@ def test_so_does_one_that_saves_once_an_epoch(folder, data):
 def test_so_does_one_that_saves_nothing(folder, data):
     spec = toy_spec(data, checkpoint=Checkpointing.OFF)
     assert assert_exact_after_every_kill(folder, spec, Tear) > 30
-
-
-class StoppedAfter(InlineBackend):
-    """A signal asks for a stop once so many train visits are done."""
-
-    def __init__(self, visits):
-        super().__init__()
-        self.left = visits
-
-    def events(self):
-        found = super().events()
-        for event in found:
-            if isinstance(event, Done) and event.call.is_training:
-                self.left -= 1
-                if self.left == 0:
-                    os.kill(os.getpid(), signal.SIGINT)
-        return found
 
 
 @pytest.mark.parametrize("stack", [False, 2], ids=["alone", "stacked"])

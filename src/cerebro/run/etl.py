@@ -19,7 +19,7 @@ from cerebro.data.etl.raw import Raw, feature_names, with_same_ids
 from cerebro.data.etl.staging import write_staged
 from cerebro.data.manifest import FILE, DatasetManifest
 from cerebro.data.publication import remove_strays, sole_writer
-from cerebro.data.sources.bad_rows import QUARANTINE_FILE, BadRow, BadRows, Policy
+from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, QUARANTINE_FILE, BadRow, BadRows, Policy
 from cerebro.errors import DataError
 from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl_report import EtlReport, EtlSplit
@@ -42,7 +42,7 @@ class EtlSettings:
     fraction: float = 1.0
     seed: int = 1
     policy: Policy = Policy.FAIL
-    max_bad: float = 0.001
+    max_bad: float = DEFAULT_MAX_BAD
 
 
 class EtlRunner:

@@ -10,7 +10,6 @@ import signal
 import pytest
 
 from cerebro.backend import InlineBackend
-from cerebro.backend.base import Done
 from cerebro.errors import RunInterrupted
 from cerebro.results import Result
 from cerebro.run import stopping
@@ -21,7 +20,15 @@ from cerebro.storage import LocalStore
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.train.visit import VisitCall
-from tests.experiments import copy_run, fit_toy, make_toy_data, outcome, toy_spec, trial_files
+from tests.experiments import (
+    StoppedAfter,
+    copy_run,
+    fit_toy,
+    make_toy_data,
+    outcome,
+    toy_spec,
+    trial_files,
+)
 from tests.unit.run.runs import records_of
 
 STEPS = 4
@@ -35,24 +42,6 @@ def wide(tmp_path_factory):
 
 def by_epoch(data, space=None, **changes):
     return toy_spec(data, space or {"lr": [0.5, 0.05]}, checkpoint=Checkpointing.EPOCH, **changes)
-
-
-class StoppedAfter(InlineBackend):
-    """A signal arrives once so many train visits are done."""
-
-    def __init__(self, count, number=signal.SIGINT):
-        super().__init__()
-        self.left = count
-        self.number = number
-
-    def events(self):
-        found = super().events()
-        for event in found:
-            if isinstance(event, Done) and event.call.is_training:
-                self.left -= 1
-                if self.left == 0:
-                    os.kill(os.getpid(), self.number)
-        return found
 
 
 def stop_after(root, spec, count, **settings):

@@ -14,7 +14,7 @@ from cerebro.data.archive.samples import Sample, read_samples
 from cerebro.data.etl.raw import Raw
 from cerebro.data.etl.staging import FILE, LINE, Staged, StagingFile
 from cerebro.data.roles import ID
-from cerebro.data.sources.bad_rows import BadRow, BadRows
+from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, BadRow, BadRows
 from cerebro.data.sources.table import read_table
 from cerebro.errors import DataError
 from cerebro.storage.remote import local_path, redact
@@ -39,7 +39,7 @@ class Reader:
         *,
         columns: Mapping[str, str] | None = None,
         on_bad_row: str = "fail",
-        max_bad: float = 0.001,
+        max_bad: float = DEFAULT_MAX_BAD,
     ) -> None:
         self._scratch = scratch
         self._columns = columns
