@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 
 from cerebro.etl_spec import ETLSpec
@@ -17,7 +18,7 @@ from cerebro.task import Task
 from cerebro.train.code import describe_code
 from cerebro.train.exact import digest_of
 from cerebro.train.modules import UserModules
-from cerebro.train.spec_task import SpecTask
+from cerebro.train.spec.task import SpecTask
 
 #: Prefix of the modules made of `file.py:Class` tasks.
 FILE_MODULE = "cerebro_task_"
@@ -86,6 +87,23 @@ def describe_value(value: object) -> str:
     return text
 
 
+def digest_function(function: Callable[..., object]) -> str:
+    """SHA-256 of what a function does, for a task of ours that holds one of the user's.
+
+    That is its code, that of what it calls beside it, and what it closes over, as far as can be
+    told.
+
+    >>> digest_function(lambda x: x + 1) == digest_function(lambda x: x + 2)
+    False
+    """
+    code = function if isinstance(function, FunctionType) else type(function).__call__
+    home = type("function", (), {"__module__": code.__module__, "function": code})
+    parts = list(describe_code(home))
+    with contextlib.suppress(ValueError):
+        parts.append(describe_value(function))
+    return _digest_parts(parts)
+
+
 def _digest(task: object) -> str:
     own = written(task)
     cls = type(own)
@@ -101,6 +119,10 @@ def _digest(task: object) -> str:
     parts += [_source_of(base) for base in cls.__mro__[1:] if _is_users(base)]
     parts.append(_module_source(cls))
     parts += _state(vars(own))
+    return _digest_parts(parts)
+
+
+def _digest_parts(parts: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode(errors="backslashreplace"))
@@ -183,7 +205,7 @@ def _content(value: object, inside: tuple[int, ...]) -> Iterator[str]:
     try:
         memory = memoryview(value)  # type: ignore[arg-type]
         yield f"{memory.format} {memory.shape} {memory.tobytes().hex()}"
-    except (TypeError, ValueError, NotImplementedError):
+    except (TypeError, ValueError, NotImplementedError, BufferError):
         # Types of other languages (tensors) may have an empty one and hold their values elsewhere.
         if getattr(value, "__dict__", None):
             yield from _state(vars(value), is_exact=True, inside=inside)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from cerebro.data import Dataset, Shard, open_dataset
 from cerebro.errors import DataError, UsageError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.task import Task
-from cerebro.train.model_file import ENDINGS, SAFETENSORS, ExportCall
+from cerebro.train.model_file import ENDINGS, KERAS, SAFETENSORS, ExportCall
 from cerebro.train.runner import make_framework
-from cerebro.train.score import Member
-from cerebro.train.score_runner import load_member
+from cerebro.train.score.calls import Member
+from cerebro.train.score.runner import load_member
 from cerebro.types import Split
 
 
@@ -39,19 +39,24 @@ def export_member(task: Task, member: Member, form: Export) -> str:
     """Write the model as a file, whole or not at all; gives its absolute path."""
     if form.to not in ENDINGS:
         raise UsageError(f"a trial is exported to {', '.join(ENDINGS)}, but got {form.to!r}.")
+    if form.to == KERAS and task.framework != KERAS:
+        raise UsageError(
+            f"a model is exported to {KERAS} where Keras trained it, but {type(task).__name__} is "
+            f"trained by {task.framework}."
+        )
     if isinstance(form.columns, str) or (form.columns is not None and not form.columns):
         raise UsageError(f"columns must be a list of names, but got {form.columns!r}.")
     about = {**form.about, "model": member.name, "params": json.dumps(dict(member.params))}
     framework = make_framework(task, device="cpu", threads=0)
     try:
-        shard = None if form.to == SAFETENSORS else _any_shard(open_dataset(form.data))
+        shard = None if form.to in (SAFETENSORS, KERAS) else _any_shard(open_dataset(form.data))
         call = ExportCall(to=form.to, columns=tuple(form.columns or ["x"]), about=about)
         content = framework.export(call, load_member(framework, member), shard)
     finally:
         framework.close()
     where = Path(form.path or f"{member.name}{ENDINGS[form.to]}").absolute()
     where.parent.mkdir(parents=True, exist_ok=True)
-    LocalStore(where.parent).write(where.name, content)
+    DirectoryStore(where.parent).write(where.name, content)
     return str(where)
 
 

@@ -17,16 +17,22 @@ import numpy as np
 from cerebro.errors import UsageError
 from cerebro.storage.disk import Disk
 from cerebro.storage.tensors import MAX_HEADER_BYTES
-from cerebro.train.score import FileWeights, Member
+from cerebro.train.score.calls import FileWeights, Member
 from cerebro.types import Json, Params
 
 SAFETENSORS = "safetensors"
 ONNX = "onnx"
 TORCH_EXPORT = "torch-export"
+KERAS = "keras"
 #: What a trial can be exported to -> the ending of the file.
-ENDINGS: Mapping[str, str] = {SAFETENSORS: ".safetensors", ONNX: ".onnx", TORCH_EXPORT: ".pt2"}
+ENDINGS: Mapping[str, str] = {
+    SAFETENSORS: ".safetensors",
+    ONNX: ".onnx",
+    TORCH_EXPORT: ".pt2",
+    KERAS: ".keras",
+}
 #: Endings of files that can be loaded again.
-LOADABLE = (".safetensors", ".pt", ".pth", ".pt2")
+LOADABLE = (".safetensors", ".pt", ".pth", ".pt2", ".h5", ".keras")
 #: In an archive of torch.export.
 EXTRA_FILE = "cerebro.json"
 _CHECKPOINT = re.compile(r"v\d{6,}-a\d+", re.ASCII)

@@ -21,7 +21,7 @@ from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
-from cerebro.train.spec_task import as_task
+from cerebro.train.spec.task import as_task
 from cerebro.train.visit import (
     Allocate,
     Framework,
@@ -44,8 +44,9 @@ __all__ = [
 
 #: Name -> module:Class and what to install.
 FRAMEWORKS: Mapping[str, tuple[str, str]] = {
-    "spec": ("cerebro.train.spec:SpecFramework", "pip install 'cerebro[torch]'"),
-    "torch": ("cerebro.train.torch:TorchFramework", "pip install 'cerebro[torch]'"),
+    "keras": ("cerebro.train.keras.framework:KerasFramework", "pip install 'cerebro[keras]'"),
+    "spec": ("cerebro.train.spec.framework:SpecFramework", "pip install 'cerebro[torch]'"),
+    "torch": ("cerebro.train.torch.framework:TorchFramework", "pip install 'cerebro[torch]'"),
 }
 
 

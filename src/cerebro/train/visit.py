@@ -11,7 +11,7 @@ from cerebro.types import Json, Params, Split
 
 if TYPE_CHECKING:
     from cerebro.train.model_file import ExportCall
-    from cerebro.train.score import ScoreCall, ScoreReport
+    from cerebro.train.score.calls import ScoreCall, ScoreReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from cerebro.data import Dataset, batch_order, from_arrays
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict, Task
 from cerebro.train.seeds import derive_seed
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_buffer import view_of
-from cerebro.train.torch_build import seed_everything
+from cerebro.train.torch.buffer import view_of
+from cerebro.train.torch.build import seed_everything
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import State, VisitCall, VisitReport
 from cerebro.types import Split
 

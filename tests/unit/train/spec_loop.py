@@ -11,9 +11,9 @@ from cerebro.data import Dataset, batch_order
 from cerebro.spec import MiniBatchSpec
 from cerebro.task import ParamDict
 from cerebro.train.seeds import derive_seed
-from cerebro.train.spec import SpecFramework
-from cerebro.train.spec_task import SpecTask
-from cerebro.train.torch_build import seed_everything
+from cerebro.train.spec.framework import SpecFramework
+from cerebro.train.spec.task import SpecTask
+from cerebro.train.torch.build import seed_everything
 from cerebro.train.visit import State, VisitReport
 from cerebro.types import Split
 from tests.unit.train.bare import BATCH_SIZE, allocate, make_call

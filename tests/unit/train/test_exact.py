@@ -20,7 +20,7 @@ from cerebro.etl_spec import ETLSpec
 from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
 from cerebro.train.identity import exact_digest
-from cerebro.train.spec_task import SpecTask
+from cerebro.train.spec.task import SpecTask
 
 
 class Spec(ETLSpec):

@@ -11,7 +11,7 @@ from cerebro.data import from_arrays
 from cerebro.task import Task
 from cerebro.testing.framework_contract import FrameworkContract
 from cerebro.testing.toy import ToyFramework, ToyTask
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 
 
 class PointsContract(FrameworkContract):

@@ -18,7 +18,7 @@ from cerebro.data import from_arrays
 from cerebro.errors import UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.train.model_file import ExportCall, file_member
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.types import Split
 
 

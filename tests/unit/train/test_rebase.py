@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cerebro.train.rebase import rebase
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from tests import zoo
 
 

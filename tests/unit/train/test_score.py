@@ -15,10 +15,10 @@ from cerebro.errors import UsageError
 from cerebro.task import ParamDict, Task
 from cerebro.testing.score_contract import ScoreContract
 from cerebro.testing.toy import ToyFramework, ToyTask
-from cerebro.train.score import FileWeights, Member, ScoreCall, ScoreMode
-from cerebro.train.score_columns import Predictions
-from cerebro.train.score_runner import LoadedModels, grouped
-from cerebro.train.torch import TorchFramework
+from cerebro.train.score.calls import FileWeights, Member, ScoreCall, ScoreMode
+from cerebro.train.score.columns import Predictions
+from cerebro.train.score.runner import LoadedModels, grouped
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.types import Split
 
 

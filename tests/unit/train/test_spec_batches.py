@@ -7,8 +7,8 @@ import torch
 from cerebro import MiniBatchSpec
 from cerebro.data import from_arrays
 from cerebro.errors import UsageError
-from cerebro.train.spec_batches import Minibatches, Roles, roles_of
-from cerebro.train.torch_batches import TorchBatches
+from cerebro.train.spec.batches import Minibatches, Roles, roles_of
+from cerebro.train.torch.batches import TorchBatches
 from tests.unit.train.bare import make_call
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from cerebro import MiniBatchSpec
-from cerebro.train.spec import SpecFramework
-from cerebro.train.spec_task import SpecTask
+from cerebro.train.spec.framework import SpecFramework
+from cerebro.train.spec.task import SpecTask
 from tests.unit.train.test_framework_contract import PointsContract
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from cerebro.errors import UsageError, WorkerError
 from cerebro.spec import MiniBatchSpec
-from cerebro.train.spec import SpecFramework
-from cerebro.train.spec_task import SpecTask
+from cerebro.train.spec.framework import SpecFramework
+from cerebro.train.spec.task import SpecTask
 from tests.unit.train.bare import make_call
 from tests.unit.train.spec_loop import Hops, LineSpec
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from cerebro.errors import TrialError, UsageError
-from cerebro.train.spec_step import Tally
-from cerebro.train.spec_task import aggregate
+from cerebro.train.spec.step import Tally
+from cerebro.train.spec.task import aggregate
 from cerebro.train.visit import Diverged
 from tests.unit.train.bare import make_call
 from tests.unit.train.spec_loop import Hops, LineSpec

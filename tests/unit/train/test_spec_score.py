@@ -10,7 +10,7 @@ import torch
 
 from cerebro.errors import UsageError
 from cerebro.train.model_file import ExportCall
-from cerebro.train.score import ScoreCall, ScoreMode
+from cerebro.train.score.calls import ScoreCall, ScoreMode
 from tests.unit.train.spec_loop import PARAMS, Hops, LineSpec
 
 

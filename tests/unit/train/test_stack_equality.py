@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cerebro.storage.stacked import take_member
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Stacking, State, VisitCall
 from cerebro.types import Split
 from tests import zoo

@@ -15,7 +15,7 @@ from torch.nn import functional
 from cerebro import Task
 from cerebro.data.columns import TextColumn
 from cerebro.task import ParamDict
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Group, Survey, SurveyCall
 from tests import zoo
 

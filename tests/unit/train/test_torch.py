@@ -11,7 +11,7 @@ import torch
 from torch import nn, optim
 
 from cerebro.errors import UnknownParamError, UsageError
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from tests.unit.train.bare import (
     Bare,
     Chain,

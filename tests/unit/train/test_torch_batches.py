@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cerebro.data import SparseRows, batch_order, from_arrays
-from cerebro.train.torch_batches import TorchBatches
-from cerebro.train.torch_device import BATCH_SIZES
+from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.device import BATCH_SIZES
 from tests.unit.train.bare import make_call
 
 ROWS = 11

@@ -11,7 +11,7 @@ import torch
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from cerebro.train.torch_build import Builder
+from cerebro.train.torch.build import Builder
 from tests.unit.train.bare import LineTask, assert_equals_bare_loop, run_visits
 
 

@@ -8,7 +8,7 @@ import torch
 
 from cerebro.data import from_arrays
 from cerebro.data import open_dataset as reopen
-from cerebro.train.torch_device import BATCH_SIZES, DeviceBatches, ResidentShards
+from cerebro.train.torch.device import BATCH_SIZES, DeviceBatches, ResidentShards
 
 CPU = torch.device("cpu")
 ROWS = 11

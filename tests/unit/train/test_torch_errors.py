@@ -7,7 +7,7 @@ import torch
 from torch import nn, optim
 
 from cerebro.errors import CerebroError, TrialError, UsageError
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Diverged
 from tests.unit.train.bare import Chain, LineTask, run_visits
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from cerebro.data import from_arrays
 from cerebro.errors import UsageError
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from tests.unit.train.bare import Chain, LineTask, make_call, run_visits
 
 

@@ -10,7 +10,7 @@ import torch
 
 from cerebro.backend.base import FailureKind
 from cerebro.backend.failure import describe_failure
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import OutOfMemory, Stacking
 from cerebro.types import Split
 from tests.unit.train.bare import LineTask, allocate, make_call, make_data, make_eval

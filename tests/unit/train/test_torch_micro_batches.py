@@ -9,9 +9,9 @@ from torch import nn
 
 from cerebro.data import SparseRows
 from cerebro.errors import UsageError
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_device import as_tensor
-from cerebro.train.torch_step import split
+from cerebro.train.torch.device import as_tensor
+from cerebro.train.torch.framework import TorchFramework
+from cerebro.train.torch.step import split
 from cerebro.train.visit import Stacking, SurveyCall
 from cerebro.types import Split
 from tests.unit.train.bare import LineTask, allocate, make_call, make_data

@@ -9,8 +9,8 @@ from torch import nn, optim
 
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.train.torch_buffer import DTYPES, PrivateCopy, copy_state, view_of
-from cerebro.train.torch_state import Components
+from cerebro.train.torch.buffer import DTYPES, PrivateCopy, copy_state, view_of
+from cerebro.train.torch.state import Components
 from cerebro.train.visit import State
 from tests.unit.train.bare import (
     Chain,

@@ -21,7 +21,7 @@ from cerebro.train.stack.trace import (
     trace_evaluation,
     trace_training,
 )
-from cerebro.train.torch_precision import amp_of, autocast
+from cerebro.train.torch.precision import amp_of, autocast
 from cerebro.types import Params
 
 #: Steps kept; the one unused for longest goes.

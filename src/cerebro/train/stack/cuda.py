@@ -31,9 +31,9 @@ from cerebro.train.stack.state import (
     make_buffer,
     sound,
 )
-from cerebro.train.torch_batches import counted
-from cerebro.train.torch_build import seed_everything
-from cerebro.train.torch_device import DeviceBatches, recall
+from cerebro.train.torch.batches import counted
+from cerebro.train.torch.build import seed_everything
+from cerebro.train.torch.device import DeviceBatches, recall
 from cerebro.train.visit import Allocate, VisitCall
 
 #: A captured step is made for so many members at least as there are: few sizes are captured.

@@ -17,8 +17,8 @@ from cerebro.train.stack.members import Members
 from cerebro.train.stack.ops import MASKS
 from cerebro.train.stack.program import Program, Slots
 from cerebro.train.stack.state import Outcome, Start, Visit, eval_seeds, sound
-from cerebro.train.torch_batches import TorchBatches, counted
-from cerebro.train.torch_device import recall
+from cerebro.train.torch.batches import TorchBatches, counted
+from cerebro.train.torch.device import recall
 from cerebro.train.visit import Allocate, VisitCall
 
 _CPU = torch.device("cpu")

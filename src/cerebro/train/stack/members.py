@@ -14,9 +14,9 @@ from cerebro.task import Task
 from cerebro.train.codec import decode
 from cerebro.train.stack.optim import Features, Rule, features_of, numbers_of, rule_of
 from cerebro.train.stack.structure import numeric, optimizer_structure, structure_of
-from cerebro.train.torch_build import Builder
-from cerebro.train.torch_precision import amp_of
-from cerebro.train.torch_state import Components
+from cerebro.train.torch.build import Builder
+from cerebro.train.torch.precision import amp_of
+from cerebro.train.torch.state import Components
 from cerebro.types import Json, Params
 
 

@@ -14,7 +14,7 @@ from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.members import Members
-from cerebro.train.torch_buffer import CODES, allocate_pages, copy_state, view_of
+from cerebro.train.torch.buffer import CODES, allocate_pages, copy_state, view_of
 from cerebro.train.visit import Allocate, State, VisitCall
 from cerebro.types import Json
 

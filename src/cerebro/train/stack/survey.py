@@ -26,9 +26,9 @@ from cerebro.train.stack.structure import (
 )
 from cerebro.train.stack.trace import CannotTrace, ReadParams
 from cerebro.train.stack.trainer import StackTrainer
-from cerebro.train.torch_buffer import allocate_pages
-from cerebro.train.torch_build import Builder
-from cerebro.train.torch_precision import amp_of, precision
+from cerebro.train.torch.buffer import allocate_pages
+from cerebro.train.torch.build import Builder
+from cerebro.train.torch.precision import amp_of, precision
 from cerebro.train.visit import (
     Diverged,
     Group,

@@ -25,8 +25,8 @@ from cerebro.train.stack.host import HostLoop
 from cerebro.train.stack.members import Members
 from cerebro.train.stack.state import Start, Visit, make_finite
 from cerebro.train.stack.trace import CannotTrace, Traced
-from cerebro.train.torch_build import Builder, seed_everything
-from cerebro.train.torch_device import DeviceBatches
+from cerebro.train.torch.build import Builder, seed_everything
+from cerebro.train.torch.device import DeviceBatches
 from cerebro.train.visit import (
     Allocate,
     Diverged,

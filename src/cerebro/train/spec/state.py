@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.train.codec import decode, encode
-from cerebro.train.spec_build import OPTIMIZER, Bundle
-from cerebro.train.torch_buffer import view_of
-from cerebro.train.torch_state import Components, take
+from cerebro.train.spec.build import OPTIMIZER, Bundle
+from cerebro.train.torch.buffer import view_of
+from cerebro.train.torch.state import Components, take
 from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.train")

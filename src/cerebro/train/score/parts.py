@@ -19,7 +19,7 @@ from typing import cast
 from cerebro.errors import DataError
 from cerebro.storage.disk import Buffer
 from cerebro.storage.store import Store, is_temp
-from cerebro.train.score import MemberScore
+from cerebro.train.score.calls import MemberScore
 from cerebro.train.visit import Batches, Sums
 from cerebro.types import Json
 

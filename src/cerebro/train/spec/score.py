@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.task import ParamDict
-from cerebro.train.score import MemberScore, ScoreCall, ScoreMode, ScoreReport
-from cerebro.train.score_columns import Predictions
+from cerebro.train.score.calls import MemberScore, ScoreCall, ScoreMode, ScoreReport
+from cerebro.train.score.columns import Predictions
 from cerebro.train.seeds import derive_seed
-from cerebro.train.spec_batches import Minibatch, Minibatches
-from cerebro.train.spec_build import Bundle
-from cerebro.train.spec_step import SpecSteps, Tally
-from cerebro.train.torch_build import seed_everything
-from cerebro.train.torch_memory import explained
+from cerebro.train.spec.batches import Minibatch, Minibatches
+from cerebro.train.spec.build import Bundle
+from cerebro.train.spec.step import SpecSteps, Tally
+from cerebro.train.torch.build import seed_everything
+from cerebro.train.torch.memory import explained
 from cerebro.types import Params
 
 _HINT = "Use a smaller batch_size, or fewer workers."

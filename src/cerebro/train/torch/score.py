@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.task import Batch, Task
-from cerebro.train.score import MemberScore, ScoreCall, ScoreMode, ScoreReport
-from cerebro.train.score_columns import Predictions
+from cerebro.train.score.calls import MemberScore, ScoreCall, ScoreMode, ScoreReport
+from cerebro.train.score.columns import Predictions
 from cerebro.train.seeds import derive_seed
-from cerebro.train.torch_batches import TorchBatches
-from cerebro.train.torch_build import seed_everything
-from cerebro.train.torch_memory import explained
-from cerebro.train.torch_metrics import metrics_of
-from cerebro.train.torch_precision import amp_of, autocast, precision
-from cerebro.train.torch_step import scalar
+from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.build import seed_everything
+from cerebro.train.torch.memory import explained
+from cerebro.train.torch.metrics import metrics_of
+from cerebro.train.torch.precision import amp_of, autocast, precision
+from cerebro.train.torch.step import scalar
 from cerebro.types import Params
 
 _HINT = "Use a smaller batch_size, or fewer workers."

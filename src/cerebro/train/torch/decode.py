@@ -11,7 +11,7 @@ from torch import Tensor
 from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.task import Task
-from cerebro.train.torch_device import Rows
+from cerebro.train.torch.device import Rows
 
 
 class Decoder:

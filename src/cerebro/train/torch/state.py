@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Entry, Layout
 from cerebro.train.codec import decode, encode
-from cerebro.train.torch_buffer import CODES, DTYPES, view_of
+from cerebro.train.torch.buffer import CODES, DTYPES, view_of
 from cerebro.train.visit import Allocate
 from cerebro.types import Json
 

@@ -19,8 +19,8 @@ from cerebro.errors import MissingDependencyError, UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.track.text import clean
 from cerebro.train.model_file import EXTRA_FILE, ONNX, SAFETENSORS, ExportCall
-from cerebro.train.torch_batches import TorchBatches
-from cerebro.train.torch_buffer import CODES, view_of
+from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.buffer import CODES, view_of
 
 #: Rows that a graph is traced with; more than one, so that their number is no constant of it.
 _ROWS = 4

@@ -20,7 +20,7 @@ from cerebro.storage.stacked import taken_out
 from cerebro.task import ParamDict, Task
 from cerebro.train.identity import describe_task
 from cerebro.train.runner import import_task, make_framework
-from cerebro.train.score import (
+from cerebro.train.score.calls import (
     BATCH_SIZE,
     Member,
     MemberScore,
@@ -28,7 +28,7 @@ from cerebro.train.score import (
     ScoreMode,
     TrialWeights,
 )
-from cerebro.train.score_parts import Part, write_part
+from cerebro.train.score.parts import Part, write_part
 from cerebro.train.visit import Framework, State
 from cerebro.types import Split
 
@@ -171,7 +171,7 @@ class LoadedModels:
 def grouped(members: Sequence[Member], limit: int) -> Iterator[tuple[Member, ...]]:
     """Neighbours that together take at most so many bytes; one that takes more is alone.
 
-    >>> from cerebro.train.score import FileWeights
+    >>> from cerebro.train.score.calls import FileWeights
     >>> weights = FileWeights(path="a.safetensors", sha256="")
     >>> members = [Member(name=n, params={}, weights=weights, bytes=4) for n in "abc"]
     >>> [[member.name for member in group] for group in grouped(members, 10)]

@@ -12,7 +12,7 @@ from cerebro.data import Shard
 from cerebro.data.roles import INPUT, LABEL, LABELS, is_label
 from cerebro.errors import UsageError
 from cerebro.spec import MiniBatchSpec
-from cerebro.train.torch_batches import TorchBatches, order_of
+from cerebro.train.torch.batches import TorchBatches, order_of
 from cerebro.train.visit import VisitCall
 
 #: One column, several by the names that the spec sees, or none.

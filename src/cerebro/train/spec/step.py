@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cerebro.errors import UsageError
-from cerebro.train.spec_batches import Minibatch
-from cerebro.train.spec_task import SpecTask, as_number, is_loss, named_metrics
+from cerebro.train.spec.batches import Minibatch
+from cerebro.train.spec.task import SpecTask, as_number, is_loss, named_metrics
 from cerebro.train.visit import Batches, Diverged, Sums
 from cerebro.types import Params
 

@@ -11,8 +11,8 @@ import torch
 from cerebro.data import BatchBuffers, Shard, batch_order
 from cerebro.task import Task
 from cerebro.train.progress import PROGRESS
-from cerebro.train.torch_decode import Decoder
-from cerebro.train.torch_device import DeviceBatches, Rows, as_tensor, recall
+from cerebro.train.torch.decode import Decoder
+from cerebro.train.torch.device import DeviceBatches, Rows, as_tensor, recall
 from cerebro.train.visit import VisitCall
 
 _T = TypeVar("_T")

@@ -19,22 +19,22 @@ from cerebro.storage.tensors import Layout
 from cerebro.task import Task
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
-from cerebro.train.score import ScoreCall, ScoreReport
+from cerebro.train.score.calls import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.survey import Surveyor
 from cerebro.train.stack.trainer import StackTrainer
-from cerebro.train.torch_attributes import AttributeWatch
-from cerebro.train.torch_batches import TorchBatches
-from cerebro.train.torch_buffer import PrivateCopy, copy_state
-from cerebro.train.torch_build import Builder, seed_everything
-from cerebro.train.torch_export import export_model
-from cerebro.train.torch_files import load_model_file
-from cerebro.train.torch_memory import device_bytes, memory_guard
-from cerebro.train.torch_metrics import metrics_of
-from cerebro.train.torch_precision import amp_of, autocast, precision
-from cerebro.train.torch_score import score_shard
-from cerebro.train.torch_state import Components
-from cerebro.train.torch_step import TrainStep, micro_batch_of, scalar
+from cerebro.train.torch.attributes import AttributeWatch
+from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.buffer import PrivateCopy, copy_state
+from cerebro.train.torch.build import Builder, seed_everything
+from cerebro.train.torch.export import export_model
+from cerebro.train.torch.files import load_model_file
+from cerebro.train.torch.memory import device_bytes, memory_guard
+from cerebro.train.torch.metrics import metrics_of
+from cerebro.train.torch.precision import amp_of, autocast, precision
+from cerebro.train.torch.score import score_shard
+from cerebro.train.torch.state import Components
+from cerebro.train.torch.step import TrainStep, micro_batch_of, scalar
 from cerebro.train.visit import (
     Allocate,
     Diverged,

@@ -10,7 +10,7 @@ import torch
 
 from cerebro.task import Task
 from cerebro.train.memory import explain_memory, gigabytes, host_bytes, host_memory
-from cerebro.train.torch_step import micro_batch_of
+from cerebro.train.torch.step import micro_batch_of
 from cerebro.train.visit import OutOfMemory, VisitCall
 
 #: Libraries under PyTorch say it in their own words.

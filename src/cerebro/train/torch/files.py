@@ -18,8 +18,8 @@ from torch.export.passes import move_to_device_pass
 
 from cerebro.errors import CheckpointCorruptError, UsageError
 from cerebro.storage.tensors import Layout
-from cerebro.train.torch_buffer import DTYPES, view_of
-from cerebro.train.torch_build import Builder
+from cerebro.train.torch.buffer import DTYPES, view_of
+from cerebro.train.torch.build import Builder
 from cerebro.types import Params
 
 #: All that an archive of torch.export may hold, but for its folder's name.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cerebro.storage.checkpoint import CheckpointRef
-from cerebro.train.score_columns import Predicted
+from cerebro.train.score.columns import Predicted
 from cerebro.train.visit import Batches, Sums
 from cerebro.types import Json, Params
 

@@ -21,22 +21,22 @@ from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict
 from cerebro.train.model_file import SAFETENSORS, ExportCall
 from cerebro.train.rebase import rebase_meta
-from cerebro.train.score import ScoreCall, ScoreReport
+from cerebro.train.score.calls import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed
-from cerebro.train.spec_batches import Minibatches
-from cerebro.train.spec_build import Blueprint, Bundle
-from cerebro.train.spec_score import LoadedModules, score_minibatches
-from cerebro.train.spec_state import SpecComponents
-from cerebro.train.spec_step import SpecSteps, Tally
-from cerebro.train.spec_task import SpecTask, aggregate
-from cerebro.train.torch import pick_device, require_finite, warm_up
-from cerebro.train.torch_attributes import AttributeWatch
-from cerebro.train.torch_batches import TorchBatches
-from cerebro.train.torch_buffer import PrivateCopy, copy_state
-from cerebro.train.torch_build import Builder, seed_everything
-from cerebro.train.torch_export import export_model
-from cerebro.train.torch_files import load_model_file
-from cerebro.train.torch_memory import device_bytes, memory_guard
+from cerebro.train.spec.batches import Minibatches
+from cerebro.train.spec.build import Blueprint, Bundle
+from cerebro.train.spec.score import LoadedModules, score_minibatches
+from cerebro.train.spec.state import SpecComponents
+from cerebro.train.spec.step import SpecSteps, Tally
+from cerebro.train.spec.task import SpecTask, aggregate
+from cerebro.train.torch.attributes import AttributeWatch
+from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.buffer import PrivateCopy, copy_state
+from cerebro.train.torch.build import Builder, seed_everything
+from cerebro.train.torch.export import export_model
+from cerebro.train.torch.files import load_model_file
+from cerebro.train.torch.framework import pick_device, require_finite, warm_up
+from cerebro.train.torch.memory import device_bytes, memory_guard
 from cerebro.train.visit import (
     Allocate,
     Group,

@@ -11,7 +11,7 @@ from torch import nn
 from cerebro.errors import UsageError
 from cerebro.spec import MiniBatchSpec
 from cerebro.task import ParamDict, Task
-from cerebro.train.spec_task import batch_size_missing
+from cerebro.train.spec.task import batch_size_missing
 from cerebro.types import Params
 
 OPTIMIZER = "optimizer"

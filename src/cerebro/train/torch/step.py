@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cerebro.errors import TrialError, UsageError
 from cerebro.task import Batch, Task
-from cerebro.train.torch_precision import amp_of, autocast
-from cerebro.train.torch_state import Components
+from cerebro.train.torch.precision import amp_of, autocast
+from cerebro.train.torch.state import Components
 from cerebro.train.visit import Diverged, VisitCall
 
 

@@ -1,0 +1,1 @@
+"""Test and predict, inside a worker."""

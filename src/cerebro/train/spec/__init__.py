@@ -1,0 +1,1 @@
+"""The framework of a MiniBatchSpec: the user owns the step."""

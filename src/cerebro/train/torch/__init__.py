@@ -1,0 +1,1 @@
+"""The PyTorch framework: how a Task is trained, evaluated, saved and exported."""
