@@ -71,8 +71,7 @@ def prepared(
     locators: dict[str, str], spec: ETLSpec | None, work: Work
 ) -> dict[str, dict[str, str] | float]:
     """Run it; digests, and how long workers took to start."""
-    experiment = Experiment(locators, name="etl", workers=2)
-    experiment.backend = Watched
+    experiment = Experiment(locators, name="etl", backend=Watched(), workers=2)
     report = experiment.run_etl(spec, shards=work["shards"], progress=False)
     return {"digests": digests_of(report.path), "workers_s": Watched.take_start_s()}
 

@@ -17,6 +17,7 @@ from benchmarks.etl_ours import Watched
 from benchmarks.report import Report, speedup
 from cerebro import Experiment, Task
 from cerebro import data as cdata
+from cerebro.backend import Backend
 from cerebro.data.inputs import Input
 from cerebro.scores import PredictResult
 
@@ -64,7 +65,12 @@ class Pass:
     results: list[PredictResult]
 
 
-def prepare(pictures: tuple[np.ndarray, np.ndarray], rows: int, folder: Path) -> Experiment:
+def prepare(
+    pictures: tuple[np.ndarray, np.ndarray],
+    rows: int,
+    folder: Path,
+    backend: Backend | None = None,
+) -> Experiment:
     """A dataset of JPEGs, and eight models trained on a few of them."""
     x, y = pictures
     few, many = np.arange(TRAINED) % len(x), np.arange(rows) % len(x)
@@ -73,13 +79,13 @@ def prepare(pictures: tuple[np.ndarray, np.ndarray], rows: int, folder: Path) ->
     cdata.from_arrays(
         folder / "predict", predict={"jpeg": [jpeg_of(x[n]) for n in many]}, shards=SHARDS
     )
-    trained, experiment = (
-        Experiment(name="run", data=folder / name, store=folder / "runs", workers=2)
-        for name in ("train", "predict")
+    runs = folder / "runs"
+    trained = Experiment(name="run", data=folder / "train", store=runs, workers=2)
+    experiment = Experiment(
+        name="run", data=folder / "predict", store=runs, backend=backend or Watched(), workers=2
     )
     rates = np.geomspace(0.001, 0.1, MODELS).tolist()
     trained.run_fit(Jpegs(), {"lr": rates}, 1, batch_size=64, stack=False, progress=False)
-    experiment.backend = Watched
     return experiment
 
 

@@ -30,6 +30,8 @@ class Side:
     python: Path = Path(sys.executable)
     #: What its processes are told besides what all are.
     works: Sequence[Mapping[str, Any]] = field(default_factory=lambda: [{}])
+    #: That libraries may use, Arrow among them.
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Program:
         self._process = subprocess.Popen(
             [*command, side.does, json.dumps(work)],
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": str(side.threads)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -18,13 +18,15 @@ from benchmarks.report import Report
 
 POLARS = ("polars", "numpy", "polars==2.1.0")
 OURS = ("from_csv", "run_etl")
+#: Readers use as many as the machine has cores.
+THREADS = 2
 _BLOCK = 100_000
 
 PLAIN = [
-    Side("from_csv", "benchmarks.etl_ours:table_from_csv"),
-    Side("run_etl", "benchmarks.etl_ours:table"),
-    Side("pyarrow", "benchmarks.etl_scripts:pyarrow_table"),
-    Side("pandas", "benchmarks.etl_scripts:pandas_table"),
+    Side("from_csv", "benchmarks.etl_ours:table_from_csv", threads=THREADS),
+    Side("run_etl", "benchmarks.etl_ours:table", threads=THREADS),
+    Side("pyarrow", "benchmarks.etl_scripts:pyarrow_table", threads=THREADS),
+    Side("pandas", "benchmarks.etl_scripts:pandas_table", threads=THREADS),
 ]
 
 
@@ -59,7 +61,7 @@ def sides_with(*, has_spark: bool) -> list[Side]:
         if python is None:
             print(f"{name} is left out")
         else:
-            found.append(Side(name, f"benchmarks.etl_{name}:table", python))
+            found.append(Side(name, f"benchmarks.etl_{name}:table", python, threads=THREADS))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import os
 import pickle
 import signal
@@ -72,6 +73,8 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))
         return
+    # What is there now stays: the collector need not look at it again.
+    gc.freeze()
     connection.send(Hello(introduce(index, runner)))
     while isinstance(message := connection.recv(), RunVisit | RunJob | Free):
         if isinstance(message, Free):

@@ -12,7 +12,14 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from cerebro.data.columns import Array, BytesColumn, SparseRows, TextColumn, Values
+from cerebro.data.columns import (
+    BytesColumn,
+    SparseRows,
+    TextColumn,
+    Values,
+    as_arrow,
+    as_numpy,
+)
 from cerebro.data.schema import Column, Kind, Schema
 from cerebro.errors import DataError
 
@@ -127,9 +134,9 @@ def _to_arrow(values: Values, column: Column) -> pa.Array:
     if column.dtype == "bool":
         flat = flat.view(np.uint8)
     if not column.shape:
-        return _as_arrow(flat)
+        return as_arrow(flat)
     size = int(np.prod(column.shape))
-    storage = pa.FixedSizeListArray.from_arrays(_as_arrow(flat), size)
+    storage = pa.FixedSizeListArray.from_arrays(as_arrow(flat), size)
     return pa.ExtensionArray.from_storage(kind, storage.cast(kind.storage_type))
 
 
@@ -146,28 +153,13 @@ def _from_arrow(array: pa.Array, name: str, column: Column, check: bool) -> Valu
         return _sparse_from_arrow(array, name, column.shape[0], check)
     # Not `flatten`, which loads the whole of pyarrow.compute: 100 ms.
     storage = array.storage.values if column.shape else array
-    values = _as_numpy(storage).reshape(len(array), *column.shape)
+    values = as_numpy(storage).reshape(len(array), *column.shape)
     return values.view(np.bool_) if column.dtype == "bool" else values
 
 
 def _sparse_from_arrow(array: pa.Array, name: str, width: int, check: bool) -> SparseRows:
-    indptr, items = _as_numpy(array.offsets), array.values
-    indices, data = _as_numpy(items.field(0)), _as_numpy(items.field(1))
+    indptr, items = as_numpy(array.offsets), array.values
+    indices, data = as_numpy(items.field(0)), as_numpy(items.field(1))
     if check and len(indices) and not (indices.min() >= 0 and indices.max() < width):
         raise DataError(f"its column {name!r} has an index outside 0..{width - 1}")
     return SparseRows(indptr, indices, data, width)
-
-
-def _as_arrow(flat: Array) -> pa.Array:
-    """The reverse. Not by `pa.array`, for the same reason."""
-    kind = pa.from_numpy_dtype(flat.dtype)
-    return pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
-
-
-def _as_numpy(array: pa.Array) -> Array:
-    """An array of numbers without a copy. Not by `to_numpy`, which imports pandas if it can."""
-    data = array.buffers()[1]
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    if data is None:
-        return np.empty(0, dtype)
-    return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cerebro.data.columns import Array, BytesColumn, TextColumn
+from cerebro.data.columns import Array, BytesColumn, TextColumn, as_numpy
 from cerebro.errors import DataError
 
 #: A NumPy array, or an Arrow array of large strings or large binaries.
@@ -41,7 +41,7 @@ def to_column(column: pa.ChunkedArray, where: str) -> Cells:
     if pa.types.is_dictionary(kind):
         return to_column(column.cast(kind.value_type), where)
     if column.null_count:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
+        missing = as_numpy(column.is_null())
         row = int(np.flatnonzero(missing)[0]) + 1
         raise DataError(
             f"{where} must have a value in every row, but row {row} (the first being 1) has none."
@@ -69,15 +69,14 @@ def _to_numpy(array: pa.Array, where: str) -> Array:
     if array.null_count:
         raise DataError(f"{where} must have no missing values inside its lists.")
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        values: Array = array.to_numpy(zero_copy_only=False)
-        return values
+        return as_numpy(array)
     nested = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(kind) for is_kind in nested):
         raise DataError(
             f"{where} is {kind}, which cannot be stored. Convert it to numbers or text first "
             '(in a CSV file: columns={"name": "text"}).'
         )
-    lengths = np.asarray(array.value_lengths().to_numpy(zero_copy_only=False))
+    lengths = as_numpy(array.value_lengths())
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.flatnonzero(lengths != lengths[0])[0])
         raise DataError(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 
+from cerebro.data.cache import ShardCache
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
 from cerebro.data.schema import Schema
 from cerebro.data.shard import Shard, map_shard
 from cerebro.errors import DataError, ShardCorruptError, UsageError
-from cerebro.storage.store import open_store
+from cerebro.storage.opening import open_store
+from cerebro.storage.store import DirectoryStore, Store
 from cerebro.types import Split
 
 #: Shards kept mapped by one `Dataset`; each costs a file descriptor, their pages belong to the
@@ -17,19 +19,24 @@ MAPPED_SHARDS = 128
 
 
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """The dataset that a writer such as `from_arrays` put at `path`.
+    """The dataset that a writer such as `from_arrays` put at `path`, or that is kept at a URL.
 
-    Raises `DataError` if there is none or its manifest is damaged. Shards are checked when opened.
+    Raises `DataError` if there is none or its manifest is damaged. Shards are checked when opened;
+    those at a URL are copied to this machine then.
     """
     store = open_store(path)
-    root = store.local_path()
+    root = store.where()
     if not store.exists(FILE):
         raise DataError(
             f"there is no dataset at {root}: it has no {FILE}. "
             "Prepare one with cerebro.data.from_arrays, from_csv, from_parquet or from_torch."
         )
-    where = os.path.join(root, FILE)
-    return Dataset(root, DatasetManifest.from_bytes(store.read(FILE), where=where))
+    manifest = DatasetManifest.from_bytes(store.read(FILE), where=store.where(FILE))
+    return Dataset(root, manifest, cache=_cache_for(store))
+
+
+def _cache_for(store: Store) -> ShardCache | None:
+    return None if isinstance(store, DirectoryStore) else ShardCache(store.url)
 
 
 class Dataset:
@@ -45,8 +52,10 @@ class Dataset:
     float64[2] [[1.0, 2.0], [1.0, 2.0]]
     """
 
-    def __init__(self, path: str, manifest: DatasetManifest) -> None:
-        #: Absolute.
+    def __init__(
+        self, path: str, manifest: DatasetManifest, *, cache: ShardCache | None = None
+    ) -> None:
+        #: Absolute, or a URL.
         self.path = path
         self.schema: Schema = manifest.schema
         #: Changes when any row, its place or the schema changes.
@@ -55,6 +64,7 @@ class Dataset:
         self._schemas = {split: manifest.schema_of(split) for split in manifest.splits}
         self._verified: set[str] = set()
         self._mapped: dict[str, Shard] = {}
+        self._cache = cache
 
     def __repr__(self) -> str:
         parts = [
@@ -62,6 +72,11 @@ class Dataset:
             for split in self.splits
         ]
         return f"Dataset({self.path!r}, {', '.join(parts)})"
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether shards are copied to this machine when they are opened."""
+        return self._cache is not None
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -95,9 +110,7 @@ class Dataset:
         verify = verify and info.file not in self._verified
         shard = None if verify else self._mapped.pop(info.file, None)
         if shard is None:
-            path = os.path.join(self.path, info.file)
-            if not os.path.exists(path):
-                self._refuse_replaced(path)
+            path = self._find(info)
             schema = self._schemas[split]
             shard = map_shard(path, info, schema, split=split, number=number, verify=verify)
         if verify:
@@ -110,6 +123,15 @@ class Dataset:
         for split in self.splits:
             for number in range(len(self.shards(split))):
                 self.open_shard(split, number)
+
+    def _find(self, info: ShardInfo) -> str:
+        """The file of a shard on this machine."""
+        if self._cache is not None:
+            return self._cache.path(info)
+        path = os.path.join(self.path, info.file)
+        if not os.path.exists(path):
+            self._refuse_replaced(path)
+        return path
 
     def _refuse_replaced(self, path: str) -> None:
         found = open_dataset(self.path).digest

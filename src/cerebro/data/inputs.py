@@ -137,7 +137,10 @@ def _take(values: Values, rows: Index) -> Values:
         return TextColumn(values.arrow.take(as_index(rows)))
     if isinstance(values, BytesColumn):
         return BytesColumn(values.arrow.take(as_index(rows)))
-    return values.take(rows) if isinstance(values, SparseRows) else values.take(rows, axis=0)
+    if isinstance(values, SparseRows):
+        return values.take(rows)
+    # All rows are there; "clip" does not look twice.
+    return values.take(rows, axis=0, mode="clip")
 
 
 def _as_listed(data: Sequence[object], where: str) -> Values:

@@ -45,6 +45,11 @@ def shuffle(rows: int, *, seed: int, split: str) -> Index:
     return _generator((_Purpose.ROWS, *seed_words(seed), *split.encode())).permutation(rows)
 
 
+def generator(seed: int, name: str) -> np.random.Generator:
+    """Random numbers for an end that has a name, which must not be that of a split."""
+    return _generator((_Purpose.ROWS, *seed_words(seed), *name.encode()))
+
+
 def seed_words(seed: int) -> tuple[int, int]:
     """A seed as two 32-bit words, so that no two seeds can give the same sequence of words."""
     if not 0 <= seed < 2**64:

@@ -18,6 +18,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
+from cerebro.data.ahead import ahead
 from cerebro.data.arrow import encode
 from cerebro.data.columns import Index, Values
 from cerebro.data.dataset import Dataset, open_dataset
@@ -28,7 +29,8 @@ from cerebro.data.schema import Schema, check_same_schema
 from cerebro.data.shard import sha256
 from cerebro.errors import DataError, UsageError
 from cerebro.storage.disk import Disk
-from cerebro.storage.store import Store, is_temp, open_store
+from cerebro.storage.opening import open_directory
+from cerebro.storage.store import DirectoryStore, Store, is_temp
 from cerebro.types import Split
 
 
@@ -41,6 +43,9 @@ class Cut:
     seed: int = 0
 
 
+#: Shards that are put together and written at a time.
+_THREADS = 2
+
 #: The rows of each shard of each split, by the table they come from.
 _Plan = dict[Split, tuple[Table, list[Index]]]
 
@@ -50,10 +55,10 @@ def publish(
     tables: Mapping[Split, Table],
     cut: Cut,
     *,
-    store: Store | None = None,
+    store: DirectoryStore | None = None,
 ) -> Dataset:
     """Shuffle, cut and write the tables; all checks come before the first change on disk."""
-    store = store or open_store(path)
+    store = store or open_directory(path)
     root = store.local_path()
     plan = _plan(tables, cut)
     if os.path.exists(root) and not os.path.isdir(root):
@@ -170,11 +175,8 @@ def _write(store: Store, root: str, plan: _Plan) -> None:
     manifest = DatasetManifest(schema=schema, splits={}, lacking=lacking)
     try:
         for split, (table, parts) in plan.items():
-            splits[split] = tuple(
-                write_shard(
-                    store, split, number, table.take(rows), manifest.schema_of(split), written
-                )
-                for number, rows in enumerate(parts)
+            splits[split] = _write_split(
+                store, split, table, parts, manifest.schema_of(split), written
             )
         manifest = replace(manifest, splits=splits)
         store.write(FILE, [manifest.to_bytes()])
@@ -185,6 +187,21 @@ def _write(store: Store, root: str, plan: _Plan) -> None:
             _remove(store, written - _current_files(root))
         raise
     remove_strays(store, manifest)
+
+
+def _write_split(
+    store: Store,
+    split: Split,
+    table: Table,
+    parts: list[Index],
+    schema: Schema,
+    written: set[str],
+) -> tuple[ShardInfo, ...]:
+    def write(part: tuple[int, Index]) -> ShardInfo:
+        number, rows = part
+        return write_shard(store, split, number, table.take(rows), schema, written)
+
+    return tuple(ahead(write, enumerate(parts), _THREADS))
 
 
 def remove_strays(store: Store, manifest: DatasetManifest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from cerebro.types import Split
 Source: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _GROUP_DTYPE = "float32"
+_BLOCK_BYTES = 1 << 18
 
 
 def from_csv(
@@ -161,11 +163,7 @@ def _read(source: Source, read: Callable[[str], pa.Table], request: _Request) ->
     for file in [os.fspath(file) for file in files]:
         if not os.path.exists(file):
             raise DataError(f"{file} does not exist.")
-        table = read(file)
-        request.check_names(table.schema.names, file)
-        if not table.num_rows:
-            raise DataError(f"{file} must have at least one row of data, but has none.")
-        pieces.append(_convert(table, request, file))
+        pieces.append(_convert(read(file), request, file))
         check_same(pieces[0], pieces[-1], os.fspath(files[0]), file)
     return {name: concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
@@ -176,7 +174,7 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
         types |= {m: arrow_type(request.dtype(group)) for m in members if m not in types}
     convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=MISSING)
     # A quoted value may hold line breaks; looking out for them costs up to a fifth of the time.
-    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=_has_quotes(file))
 
     def read(use_threads: bool) -> pa.Table:
         options = pyarrow.csv.ReadOptions(use_threads=use_threads)
@@ -204,6 +202,16 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
     return table
 
 
+def _has_quotes(file: str) -> bool:
+    """Whether there are quotes after the first line, in which no name has a line break."""
+    with contextlib.suppress(OSError), open(file, "rb") as source:
+        if source.readline().count(b'"') % 2:
+            return True
+        return any(b'"' in block for block in iter(lambda: source.read(_BLOCK_BYTES), b""))
+    # Whatever is wrong with it, the reader tells.
+    return True
+
+
 def _read_parquet(file: str) -> pa.Table:
     # Not needed by workers, and a fifth of the time this package takes to import.
     from pyarrow import parquet
@@ -215,20 +223,28 @@ def _read_parquet(file: str) -> pa.Table:
 
 
 def _convert(table: pa.Table, request: _Request, file: str) -> dict[str, Cells]:
+    names, rows = table.schema.names, table.num_rows
+    request.check_names(names, file)
+    if not rows:
+        raise DataError(f"{file} must have at least one row of data, but has none.")
+    # What is converted is let go: its memory is used again at once.
+    left = dict(zip(names, table.columns, strict=True))
+    del table
     out: dict[str, Cells] = {}
     for group, members in request.features.items():
         dtype = request.dtype(group)
-        stacked = np.empty((table.num_rows, len(members)), dtype)
+        stacked = np.empty((rows, len(members)), dtype)
         for position, name in enumerate(members):
             where = f"{file}: column {name!r} (features[{group!r}])"
-            values = to_column(table[name], where)
+            values = to_column(left[name], where)
             if not isinstance(values, np.ndarray) or values.ndim != 1:
-                raise DataError(f"{where} must hold numbers, but is {table[name].type}.")
+                raise DataError(f"{where} must hold numbers, but is {left[name].type}.")
             stacked[:, position] = cast(values, dtype, where)
         out[group] = stacked
-    for name in table.schema.names:
+    for name in names:
+        column = left.pop(name)
         if name not in request.members:
             where = f"{file}: column {name!r}"
-            values = to_column(table[name], where)
+            values = to_column(column, where)
             out[name] = cast(values, request.columns.get(name), where)
     return out

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from cerebro.backend.base import Backend
+from cerebro.backend.threads import ThreadBackend
 from cerebro.data import Dataset, open_dataset
 from cerebro.data.etl.combine import combine
 from cerebro.data.etl.ledger import Ledger, scratch_path
 from cerebro.data.etl.plan import SplitPlan, cut
 from cerebro.data.etl.prepare import Part, Preparer
 from cerebro.data.etl.raw import Raw, feature_names, with_same_ids
-from cerebro.data.etl.staging import write_staged
+from cerebro.data.etl.staging import Staged, write_staged
 from cerebro.data.manifest import FILE, DatasetManifest
 from cerebro.data.publication import remove_strays, sole_writer
 from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, QUARANTINE_FILE, BadRow, BadRows, Policy
@@ -25,7 +26,7 @@ from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl_report import EtlReport, EtlSplit
 from cerebro.run.jobs import carry_out
 from cerebro.storage.remote import redact
-from cerebro.storage.store import Store
+from cerebro.storage.store import DirectoryStore
 from cerebro.train.identity import describe_task, exact_digest
 from cerebro.train.progress import PROGRESS
 from cerebro.types import Json, Split
@@ -73,13 +74,20 @@ class EtlSetup:
 
     task: ETLSpec | None
     plans: Mapping[Split, SplitPlan]
-    store: Store
+    store: DirectoryStore
     policy: Policy
+    #: Rows in memory, for workers in this process.
+    tables: Mapping[Split, Staged]
     threads: int = 1
 
     def open(self, worker: int) -> EtlRunner:
         preparer = Preparer(
-            self.task, self.plans, self.store, policy=self.policy, tick=PROGRESS.tick
+            self.task,
+            self.plans,
+            self.store,
+            policy=self.policy,
+            tick=PROGRESS.tick,
+            tables=self.tables,
         )
         return EtlRunner(preparer, self.task)
 
@@ -100,7 +108,7 @@ def run_etl(
     spec: ETLSpec | None,
     settings: EtlSettings,
     *,
-    store: Store,
+    store: DirectoryStore,
     backend: Backend,
     workers: int,
     shown: Shown | None = None,
@@ -123,7 +131,11 @@ class _Etl:
     """One ETL."""
 
     def __init__(
-        self, raw: Mapping[Split, Raw], spec: ETLSpec | None, settings: EtlSettings, store: Store
+        self,
+        raw: Mapping[Split, Raw],
+        spec: ETLSpec | None,
+        settings: EtlSettings,
+        store: DirectoryStore,
     ) -> None:
         self._raw = with_same_ids(raw)
         self._spec = spec
@@ -131,6 +143,7 @@ class _Etl:
         self._store = store
         self._before = _existing(store)
         self._parts: list[Part] = []
+        self._tables: dict[Split, Staged] = {}
         self._bad = BadRows(policy=settings.policy, max_bad=settings.max_bad)
         for each in self._raw.values():
             self._bad.extend(each.bad)
@@ -168,7 +181,11 @@ class _Etl:
             plans=plans,
             store=self._store,
             policy=self._settings.policy,
+            tables=self._tables,
         )
+        if self._spec is None:
+            # There is no code of the user's to run, and Arrow's runs on threads.
+            backend = ThreadBackend()
         with shown(rows, backend.progress) if shown else contextlib.nullcontext():
             carry_out(jobs, backend, setup, workers=workers, done=done)
         return self._publish(plans, ledger, time.perf_counter() - began, rows)
@@ -190,10 +207,13 @@ class _Etl:
         for split, (taken, shards) in sizes.items():
             raw = self._raw[split]
             staged = scratch_path(self._store, f"{split}.arrow")
-            if raw.staged is None:
-                digests[str(split)] = write_staged(staged, raw.table)
-            else:
+            if raw.staged is not None:
                 staged, digests[str(split)] = raw.staged
+            elif self._spec is None:
+                self._tables[split] = Staged.of(raw.table)
+                digests[str(split)] = self._tables[split].digest()
+            else:
+                digests[str(split)] = write_staged(staged, raw.table)
             plans[split] = SplitPlan(
                 split=split,
                 rows=raw.table.num_rows,
@@ -266,11 +286,11 @@ class _Etl:
         )
 
 
-def _manifest(store: Store) -> DatasetManifest:
+def _manifest(store: DirectoryStore) -> DatasetManifest:
     return DatasetManifest.from_bytes(store.read(FILE), where=store.local_path(FILE))
 
 
-def _existing(store: Store) -> Dataset | None:
+def _existing(store: DirectoryStore) -> Dataset | None:
     """The dataset that is there; a damaged one counts as none."""
     if not store.exists(FILE):
         return None

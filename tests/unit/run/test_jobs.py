@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro.backend import InlineBackend, LocalBackend
+from cerebro.backend.threads import ThreadBackend
 from cerebro.errors import DataError, RunInterrupted, UsageError, WorkerError
 from cerebro.run.jobs import ATTEMPTS, carry_out
 
@@ -78,7 +79,7 @@ def do(jobs, folder, backend=None, workers=2):
     return found
 
 
-@pytest.mark.parametrize("backend", [InlineBackend, LocalBackend])
+@pytest.mark.parametrize("backend", [InlineBackend, LocalBackend, ThreadBackend])
 def test_every_job_is_done_once_and_its_answer_told(tmp_path, backend):
     names = [f"n{number}" for number in range(7)]
     assert do([Note(name) for name in names], tmp_path, backend()) == {n: n.upper() for n in names}
@@ -96,7 +97,7 @@ def test_without_jobs_no_worker_is_started(tmp_path):
 @pytest.mark.parametrize(
     ("error", "kind"), [(DataError("bad row"), DataError), (UsageError("bad call"), UsageError)]
 )
-@pytest.mark.parametrize("backend", [InlineBackend, LocalBackend])
+@pytest.mark.parametrize("backend", [InlineBackend, LocalBackend, ThreadBackend])
 def test_the_first_failure_ends_the_work_with_what_it_said(tmp_path, backend, error, kind):
     with pytest.raises(kind, match="bad"):
         do([Note("a"), Note("b", error), Note("c")], tmp_path, backend(), workers=1)

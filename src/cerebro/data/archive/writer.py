@@ -22,7 +22,7 @@ from cerebro.data.archive.output import BLOCK, ShardFile
 from cerebro.data.archive.samples import is_metadata, split_name
 from cerebro.errors import DataError, UsageError
 from cerebro.storage.disk import Disk
-from cerebro.storage.store import LocalStore, is_temp
+from cerebro.storage.store import DirectoryStore, is_temp
 from cerebro.types import Json
 
 MAX_COUNT = 100_000
@@ -70,7 +70,7 @@ class ShardWriter:
     ) -> None:
         _check(name, max_count, max_bytes)
         self._disk = disk or Disk()
-        self._store = LocalStore(directory, self._disk)
+        self._store = DirectoryStore(directory, self._disk)
         self._name = name
         self._max_count = max_count
         self._max_bytes = max_bytes

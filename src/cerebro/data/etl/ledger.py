@@ -17,7 +17,7 @@ from cerebro.data.schema import Column
 from cerebro.data.shard import sha256
 from cerebro.data.sources.bad_rows import BadRow
 from cerebro.errors import StoreError
-from cerebro.storage.store import Store
+from cerebro.storage.store import DirectoryStore
 from cerebro.types import Json, Split
 
 #: How the dataset was made, once it is.
@@ -33,7 +33,7 @@ class Ledger:
         plan: What decides the shards; a ledger of another plan is thrown away.
     """
 
-    def __init__(self, store: Store, plan: Mapping[str, Json]) -> None:
+    def __init__(self, store: DirectoryStore, plan: Mapping[str, Json]) -> None:
         self._store = store
         self._plan = json.dumps(plan, sort_keys=True).encode()
 
@@ -103,7 +103,7 @@ def _size(path: str) -> int | None:
         return None
 
 
-def scratch_path(store: Store, name: str) -> str:
+def scratch_path(store: DirectoryStore, name: str) -> str:
     """A file for raw rows; its directory is there."""
     folder = store.local_path(SCRATCH)
     os.makedirs(folder, exist_ok=True)

@@ -17,7 +17,7 @@ from cerebro.storage.remote import (
     read_url,
     redact,
 )
-from cerebro.storage.store import LocalStore
+from cerebro.storage.store import DirectoryStore
 from cerebro.types import Split
 
 
@@ -46,7 +46,7 @@ def download(url: str, path: str) -> None:
         fetch_many([(join(url, info.file), os.path.join(path, info.file)) for info in missing])
         for info in missing:
             _check(path, info, url)
-        store = LocalStore(path)
+        store = DirectoryStore(path)
         store.write(FILE, manifest.to_bytes())
         remove_strays(store, manifest)
 
@@ -66,7 +66,7 @@ def remote_manifest(url: str) -> DatasetManifest | None:
 
 
 def _local(path: str) -> DatasetManifest:
-    store = LocalStore(path)
+    store = DirectoryStore(path)
     return DatasetManifest.from_bytes(store.read(FILE), where=store.local_path(FILE))
 
 

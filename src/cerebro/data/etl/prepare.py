@@ -29,7 +29,7 @@ from cerebro.data.schema import Schema
 from cerebro.data.sources.bad_rows import BadRow, Policy
 from cerebro.errors import CerebroError, DataError, StoreError, UsageError
 from cerebro.etl_spec import ETLSpec
-from cerebro.storage.store import Store
+from cerebro.storage.store import DirectoryStore
 from cerebro.types import Split
 
 #: Rows that are in memory at once; the files of the next ones are fetched meanwhile.
@@ -60,23 +60,25 @@ class Preparer:
     Args:
         store: That of the dataset that is being made.
         tick: Called with the number of rows that are begun.
+        tables: The raw rows of splits that are in memory; the others are mapped.
     """
 
     def __init__(
         self,
         spec: ETLSpec | None,
         plans: Mapping[Split, SplitPlan],
-        store: Store,
+        store: DirectoryStore,
         *,
         policy: Policy,
         tick: Callable[[int], None],
+        tables: Mapping[Split, Staged],
     ) -> None:
         self._spec = spec
         self._plans = plans
         self._store = store
         self._policy = policy
         self._tick = tick
-        self._staged: dict[Split, Staged] = {}
+        self._staged = dict(tables)
         if spec is not None:
             spec.initialize_worker()
 
@@ -84,7 +86,7 @@ class Preparer:
         """Prepare a shard and write it."""
         plan = self._plans[split]
         if split not in self._staged:
-            self._staged[split] = Staged(plan.staged)
+            self._staged[split] = Staged.map(plan.staged)
         shard = _Shard(plan, self._staged[split], plan.rows_of(number), self._policy, self._tick)
         if self._spec is None:
             columns = shard.as_it_is()
@@ -168,10 +170,11 @@ class _Shard:
     def as_it_is(self) -> dict[str, Input]:
         """Without a spec every column of the source is one of the dataset."""
         self._tick(len(self.rows))
-        table = self._staged.take(self.rows)
-        given = table.drop_columns([FILE, LINE])
+        given = self._staged.take_values(self.rows)
         good = np.ones(len(self.rows), bool)
         for name in given.schema.names:
+            if not given[name].null_count:
+                continue
             for number in np.flatnonzero(good & given[name].is_null().to_numpy()).tolist():
                 self._reject(number, DataError(f"column {name!r} must have a value, but has none"))
                 good[number] = False

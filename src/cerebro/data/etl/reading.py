@@ -106,7 +106,7 @@ class Reader:
         if not file.rows:
             raise DataError(f"{_named(spec)} must have at least one sample, but has none.")
         return Raw(
-            table=Staged(path).table,
+            table=Staged.map(path).table,
             bad=tuple(bad),
             source=_named(spec),
             staged=(path, file.digest),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from cerebro.data.columns import as_arrow, as_index, as_numpy, as_text
 from cerebro.data.sources.bad_rows import BadRow, BadRows, Policy
 from cerebro.data.sources.content import Positions
 from cerebro.data.sources.piece import ID, Piece
@@ -44,9 +45,9 @@ class RawTable:
 
     def with_places(self, file: str, line: str) -> pa.Table:
         """The table with two more columns of these names that say where each row comes from."""
-        numbers = pa.array(self.file_numbers.astype(np.int32))
-        names = pa.DictionaryArray.from_arrays(numbers, pa.array(self.files, pa.string()))
-        return self.table.append_column(file, names).append_column(line, pa.array(self.lines))
+        numbers = as_arrow(self.file_numbers.astype(np.int32))
+        names = pa.DictionaryArray.from_arrays(numbers, as_text(self.files))
+        return self.table.append_column(file, names).append_column(line, as_index(self.lines))
 
 
 def assemble(pieces: list[Piece], types: Mapping[str, str], bad: BadRows) -> RawTable:
@@ -70,7 +71,7 @@ def _narrow(table: pa.Table, types: Mapping[str, str]) -> pa.Table:
     """Half precision, which Arrow's readers do not know."""
     for name in (name for name, dtype in types.items() if dtype == "float16"):
         column = table[name]
-        missing = column.is_null().to_numpy()
+        missing = as_numpy(column.is_null())
         with np.errstate(over="ignore"):
             halves = column.to_numpy().astype(np.float16)
         at = table.schema.get_field_index(name)
@@ -163,13 +164,13 @@ def _bad_ids(raw: RawTable) -> dict[int, str]:
             f'Read it as text with columns={{"{ID}": "text"}}.'
         )
     if pa.types.is_integer(ids.type) and not ids.null_count:
-        values = ids.to_numpy()
+        values = as_numpy(ids)
         if (values[1:] > values[:-1]).all():
             return {}
-    missing = ids.is_null().to_numpy()
+    missing = as_numpy(ids.is_null())
     flaws = {int(row): "must have a value" for row in np.flatnonzero(missing)}
     # Numbers for the values, in the order in which they come, and the first row of each.
-    codes = ids.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
+    codes = as_numpy(ids.combine_chunks().dictionary_encode().indices.fill_null(-1))
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     firsts = first[which]
     for row in np.flatnonzero((firsts != np.arange(len(codes))) & ~missing):

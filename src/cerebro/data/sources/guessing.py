@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cerebro.data.columns import Array, as_index, as_numpy, as_text
 from cerebro.data.sources.cells import MISSING
 
 #: A column is one of numbers if at least so many of its values are.
@@ -32,7 +33,7 @@ def mend_guess(column: pa.ChunkedArray) -> pa.DataType | None:
     if not pa.types.is_string(column.type) or not len(column):
         return None
     step = max(1, len(column) // _SAMPLE)
-    sample = column.take(pa.array(range(0, len(column), step)))
+    sample = column.take(as_index(np.arange(0, len(column), step)))
     if _share(sample) < _SAMPLE_SHARE or _share(column) < NUMBERS_SHARE:
         return None
     values = _values(column)
@@ -58,13 +59,13 @@ def _are_large(column: pa.ChunkedArray) -> bool:
     return bool(len(values) and np.abs(values).max() >= _INT64_END)
 
 
-def _finite(column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    values = column.drop_null().to_numpy()
-    return values[np.isfinite(values)]  # type: ignore[no-any-return]
+def _finite(column: pa.ChunkedArray) -> Array:
+    values = as_numpy(column.drop_null())
+    return values[np.isfinite(values)]
 
 
 def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(MISSING, column.type))))
+    return column.filter(pc.invert(pc.is_in(column, value_set=as_text(MISSING).cast(column.type))))
 
 
 def _share(column: pa.ChunkedArray) -> float:

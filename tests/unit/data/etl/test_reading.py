@@ -14,7 +14,7 @@ from cerebro.data.etl.ledger import scratch_path
 from cerebro.data.etl.reading import Reader
 from cerebro.errors import CerebroError, DataError
 from cerebro.etl_spec import ETLSpec
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.types import Split
 from tests.etl import prepare, rows_of
 
@@ -34,7 +34,7 @@ def write_tar(path, samples):
 
 
 def read(tmp_path, main, **options):
-    store = LocalStore(tmp_path / "etl")
+    store = DirectoryStore(tmp_path / "etl")
     return Reader(lambda name: scratch_path(store, name), **options).read("train", main)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cerebro.data.sources.bad_rows import BadRow, BadRows, Policy
 from cerebro.errors import DataError, UsageError
-from cerebro.storage.store import LocalStore
+from cerebro.storage.store import DirectoryStore
 
 
 def row(line, reason="ValueError: no", **more):
@@ -58,7 +58,7 @@ def test_the_quarantine_is_a_file_of_json_lines(tmp_path):
     bad = BadRows(policy="quarantine")
     bad.add(row(1, column="x", value="é" * 100, text="1,é\n"))
     bad.add(row(None))
-    bad.write(LocalStore(tmp_path), "etl/bad_rows.jsonl")
+    bad.write(DirectoryStore(tmp_path), "etl/bad_rows.jsonl")
     first, second = (tmp_path / "etl" / "bad_rows.jsonl").read_text().splitlines()
     assert json.loads(first) == {
         "file": "a.csv",
@@ -76,7 +76,7 @@ def test_without_quarantine_or_bad_rows_nothing_is_written(tmp_path, policy):
     bad = BadRows(policy=policy)
     if policy == "skip":
         bad.add(row(1))
-    bad.write(LocalStore(tmp_path))
+    bad.write(DirectoryStore(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

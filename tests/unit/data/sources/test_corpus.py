@@ -8,7 +8,7 @@ import pytest
 
 from cerebro.data.sources.table import read_table
 from cerebro.errors import DataError
-from cerebro.storage.store import LocalStore
+from cerebro.storage.store import DirectoryStore
 from tests.unit.data.sources.corpus import CORPUS
 
 REFUSED = {name: case for name, case in CORPUS.items() if case.refusal is not None}
@@ -62,7 +62,7 @@ def test_the_quarantine_holds_every_bad_row_as_it_stood_in_its_file(tmp_path, na
     case = FLAWED[name]
     file = write(tmp_path, case)
     raw = read_table(file, columns=case.columns, on_bad_row="quarantine", max_bad=1.0)
-    raw.bad.write(LocalStore(tmp_path / "store"))
+    raw.bad.write(DirectoryStore(tmp_path / "store"))
     lines = (tmp_path / "store" / "bad_rows.jsonl").read_text().splitlines()
     written = [json.loads(line) for line in lines]
     assert [(row["line"], row["column"]) for row in written] == case.bad

@@ -1,0 +1,1 @@
+"""From the rows of a distributed table to shards: each part is dealt out, then each shard made."""
