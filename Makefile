@@ -11,7 +11,7 @@ SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
 BENCHMARKS := mop overhead shards hop planner startup stacks search etl
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-stacks check bench docs clean
+.PHONY: install demo test test-stacks test-cluster check bench docs clean
 
 install: $(STAMP)
 
@@ -31,6 +31,14 @@ test: check
 test-stacks: install
 	@for stack in auto 4; do echo "== stack: $$stack"; CEREBRO_TEST_STACK=$$stack $(BIN)/python -m pytest -q \
 		tests/integration tests/chaos || exit 1; done
+
+# On servers that the tests start themselves: Spark, and stores. Needs Java 17.
+test-cluster: $(STAMP)-cluster
+	$(BIN)/python -m pytest -v tests/cluster --durations=10
+
+$(STAMP)-cluster: $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[spark,keras,s3,hdfs]'
+	touch $@
 
 check: install
 	$(BIN)/ruff check $(SOURCES)

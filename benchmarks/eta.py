@@ -32,7 +32,7 @@ from cerebro.data import Dataset, open_dataset
 from cerebro.run.fit import Settings, fit
 from cerebro.run.request import Request, resolve
 from cerebro.search import parse_space
-from cerebro.storage import open_store
+from cerebro.storage import DirectoryStore
 from cerebro.track.board import Board
 from cerebro.track.records import Record, VisitFinished
 from examples.demo import Digits
@@ -183,7 +183,7 @@ def run(case: Case, dataset: Dataset, folder: str, name: str, *, epochs: int) ->
         stack=case.stack,
     )
     spec, sampler, stopper = resolve(request, dataset, workers=WORKERS)
-    store = open_store(folder).child("runs").child(name)
+    store = DirectoryStore(folder).child("runs").child(name)
     followed = Follower()
     fit(
         spec,

@@ -44,9 +44,9 @@ from cerebro.backend.base import Done, Failed, Joined, Lost, Setup, StateRef
 from cerebro.backend.local import LocalBackend
 from cerebro.train.runner import make_framework
 from cerebro.train.seeds import derive_seed
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_buffer import copy_state
-from cerebro.train.torch_state import Components
+from cerebro.train.torch.buffer import copy_state
+from cerebro.train.torch.framework import TorchFramework
+from cerebro.train.torch.state import Components
 from cerebro.train.visit import Allocate, MemberReport, State, VisitCall, VisitReport
 from cerebro.types import Split
 

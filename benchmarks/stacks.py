@@ -58,7 +58,7 @@ from benchmarks.workload import SEED
 from cerebro import data as cdata
 from cerebro.run.stacks import compose
 from cerebro.task import ParamDict
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import SurveyCall
 
 #: Steps of the comparison that comes first.

@@ -17,7 +17,7 @@ from benchmarks.stacks_work import NETS, Eager, Ours, Side
 from cerebro import data as cdata
 from cerebro.storage.stacked import take_member
 from cerebro.storage.tensors import Layout
-from cerebro.train.torch_buffer import view_of
+from cerebro.train.torch.buffer import view_of
 from cerebro.train.visit import Stacking
 
 #: How far weights may be apart after a few steps in float32, and losses; as in our tests.

@@ -24,8 +24,8 @@ from cerebro import data as cdata
 from cerebro.data.schema import Column, Kind
 from cerebro.task import ParamDict
 from cerebro.train.seeds import derive_seed
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_buffer import allocate_pages
+from cerebro.train.torch.buffer import allocate_pages
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Stacking, State, VisitCall
 from cerebro.types import Split
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 # Before anything imports torch: two OpenMP pools on a small machine slow each other down tenfold.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Before anything imports Keras, which would look for TensorFlow.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import hypothesis
 import psutil
@@ -21,6 +23,7 @@ PROCESS_GRACE_S = 5.0
 THREAD_GRACE_S = 1.0
 SHARED_MEMORY = Path("/dev/shm")
 ROOT = Path(__file__).resolve().parent.parent
+CLUSTER = ROOT / "tests" / "cluster"
 
 # Caches of the tools that run the tests, not traces of a test.
 TOOL_CACHES = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -47,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"chaos: --seed={config.option.seed}"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests that need servers run where they are named: `make test-cluster`."""
+    named = [Path(arg.partition("::")[0]).resolve() for arg in config.args]
+    is_named = any(CLUSTER in (path, *path.parents) for path in named)
+    return True if collection_path == CLUSTER and not is_named else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,8 @@
-"""Where workers live: in this process or in processes on this machine."""
+"""Where workers live: in this process, in processes on this machine, or on a Spark cluster."""
 
 from cerebro.backend.base import Backend
 from cerebro.backend.inline import InlineBackend
 from cerebro.backend.local import LocalBackend
+from cerebro.backend.spark.backend import SparkBackend
 
-__all__ = ["Backend", "InlineBackend", "LocalBackend"]
+__all__ = ["Backend", "InlineBackend", "LocalBackend", "SparkBackend"]

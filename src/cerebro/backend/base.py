@@ -151,6 +151,8 @@ class Done:
     report: VisitReport
     #: The state after a training visit; None after an evaluation.
     state: StateRef | None
+    #: Where it ran, if its worker is not always in the same place.
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import cloudpickle
-
 from cerebro.backend.arena import Arena, Slot, create_arena
 from cerebro.backend.base import (
     Answered,
@@ -34,7 +32,7 @@ from cerebro.backend.failure import describe_failure
 from cerebro.backend.killer import Killer
 from cerebro.backend.limits import Limits
 from cerebro.backend.local_worker import LocalWorker
-from cerebro.backend.opening import save_state
+from cerebro.backend.opening import cannot_start, pack, save_state
 from cerebro.backend.process import WorkerProcess
 from cerebro.backend.watch import Pace, Watch
 from cerebro.backend.wire import (
@@ -49,7 +47,7 @@ from cerebro.backend.wire import (
     VisitDone,
     VisitFailed,
 )
-from cerebro.errors import DataError, UsageError, WorkerError
+from cerebro.errors import WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import explain
 from cerebro.train.visit import VisitCall
@@ -90,11 +88,15 @@ class LocalBackend:
         self._is_running = False
 
     def start(self, setup: Opening, workers: int) -> None:
-        pickled = _pickle_setup(setup)
+        pickled = pack(setup)
         self._setup = create_arena()
         with open(self._setup, "wb", closefd=False) as file:
             file.write(pickled)
         self._threads = setup.threads
+        self._slots.clear()
+        self._events.clear()
+        self._failed_starts, self._has_joined = 0, False
+        self._look_at = math.inf
         self._arena = Arena()
         self._killer = Killer()
         self._selector = selectors.DefaultSelector()
@@ -271,7 +273,7 @@ class LocalBackend:
             self._events.append(Joined(message.info))
         elif isinstance(message, CannotStart):
             if not self._has_joined:
-                raise self._cannot_start(message)
+                raise cannot_start(message.failure)
             self._start_failure = message.failure.message
         else:
             self._answer(index, worker, message)
@@ -342,14 +344,6 @@ class LocalBackend:
             raise WorkerError(text)
         logger.warning("the run goes on with fewer workers: %s", text)
 
-    def _cannot_start(self, message: CannotStart) -> Exception:
-        failure = message.failure
-        if failure.kind is FailureKind.USAGE:
-            return UsageError(failure.message)
-        if failure.kind is FailureKind.FATAL:
-            return DataError(failure.message)
-        return WorkerError(f"a worker cannot start: {failure.message}\n{failure.traceback}")
-
     def _last_words(self, index: int) -> str:
         if self._log_dir is None:
             return ""
@@ -357,14 +351,3 @@ class LocalBackend:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
             tail = file.read().decode(errors="replace")
         return f"Its output ends with:\n{tail}"
-
-
-def _pickle_setup(setup: Opening) -> bytes:
-    try:
-        return cast(bytes, cloudpickle.dumps(setup))
-    except Exception as error:
-        raise UsageError(
-            f"the task must be able to travel to a worker process, but {setup.task!r} cannot be "
-            f"pickled: {type(error).__name__}: {error}. Open files, locks and the like where they "
-            "are used instead of keeping them in the task."
-        ) from error

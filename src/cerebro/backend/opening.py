@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import cast
 
-from cerebro.backend.base import Runner, SaveRequest, StateRef, WorkerInfo
+import cloudpickle
+
+from cerebro.backend.base import (
+    Failure,
+    FailureKind,
+    Opening,
+    Runner,
+    SaveRequest,
+    StateRef,
+    WorkerInfo,
+)
+from cerebro.errors import DataError, UsageError, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import save as save_checkpoint
+
+
+def pack(setup: Opening) -> bytes:
+    """An opening as bytes that travel, with all that the user's script defines."""
+    try:
+        return cast(bytes, cloudpickle.dumps(setup))
+    except Exception as error:
+        raise UsageError(
+            f"the task must be able to travel to a worker process, but {setup.task!r} cannot be "
+            f"pickled: {type(error).__name__}: {error}. Open files, locks and the like where they "
+            "are used instead of keeping them in the task."
+        ) from error
+
+
+def cannot_start(failure: Failure) -> Exception:
+    """What ends a run whose first worker could not open what it was given."""
+    if failure.kind is FailureKind.USAGE:
+        return UsageError(failure.message)
+    if failure.kind is FailureKind.FATAL:
+        return DataError(failure.message)
+    return WorkerError(f"a worker cannot start: {failure.message}\n{failure.traceback}")
 
 
 def introduce(worker: int, runner: Runner) -> WorkerInfo:

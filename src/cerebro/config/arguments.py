@@ -12,7 +12,7 @@ from cerebro.errors import UsageError
 from cerebro.search.wording import show
 from cerebro.spec import MiniBatchSpec
 from cerebro.task import Task
-from cerebro.train.spec_task import as_task
+from cerebro.train.spec.task import as_task
 
 _KINDS: Mapping[type, str] = {str: "a string", os.PathLike: "a path"}
 _Choice = TypeVar("_Choice", bound=StrEnum)

@@ -38,7 +38,10 @@ BACKENDS: Mapping[str, BackendEntry] = {
         reference="cerebro.backend.local:LocalBackend", hint="Reinstall cerebro."
     ),
     "ray": BackendEntry(reference=None, hint="Use backend 'local'."),
-    "spark": BackendEntry(reference=None, hint="Use backend 'local'."),
+    "spark": BackendEntry(
+        reference="cerebro.backend.spark.backend:SparkBackend",
+        hint="Install it with `pip install 'cerebro[spark]'`.",
+    ),
 }
 
 

@@ -26,13 +26,14 @@ def test_the_table_of_backends_is_sorted() -> None:
     [
         ("inline", "cerebro.backend.inline:InlineBackend"),
         ("local", "cerebro.backend.local:LocalBackend"),
+        ("spark", "cerebro.backend.spark.backend:SparkBackend"),
     ],
 )
 def test_a_backend_has_a_reference(name: str, reference: str) -> None:
     assert backend_reference(name) == reference
 
 
-@pytest.mark.parametrize("name", ["ray", "spark"])
+@pytest.mark.parametrize("name", ["ray"])
 def test_a_backend_to_come_says_so(name: str) -> None:
     with pytest.raises(UsageError, match=f"backend '{name}' does not exist yet in this version"):
         backend_reference(name)
@@ -42,7 +43,7 @@ def test_a_misspelt_backend_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as caught:
         backend_reference("Lcal")
     assert str(caught.value) == (
-        "unknown backend 'Lcal'. Known: inline, local. Did you mean 'local'?"
+        "unknown backend 'Lcal'. Known: inline, local, spark. Did you mean 'local'?"
     )
 
 

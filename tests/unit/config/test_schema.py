@@ -232,7 +232,7 @@ def test_what_is_asked_for_is_what_the_file_says() -> None:
         (13, "metric: ''", "`metric` must not be empty"),
         (14, "mode: maximum", "`mode` must be 'max' or 'min', but got 'maximum'"),
         (15, "checkpoint: vist", "`checkpoint` must be 'visit', 'epoch' or 'off', but got 'vist'"),
-        (5, "backend: rey", "unknown backend 'rey'. Known: inline, local."),
+        (5, "backend: rey", "unknown backend 'rey'. Known: inline, local, spark."),
         (5, "backend: locl", "Did you mean 'local'?"),
         (
             5,

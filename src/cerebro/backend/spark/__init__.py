@@ -1,0 +1,1 @@
+"""Workers as tasks of Apache Spark: `cerebro.backend.SparkBackend`."""

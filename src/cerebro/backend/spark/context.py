@@ -1,0 +1,83 @@
+"""All that is needed of PySpark, which is loaded at first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cerebro.errors import MissingDependencyError, UsageError
+
+_MAKE_ONE = "Make one first, for example with SparkSession.builder.master('local[2]').getOrCreate()"
+
+
+def find_context(given: object) -> Any:
+    """The SparkContext that was given, of a SparkSession that was given, or the active one."""
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"SparkBackend needs PySpark ({error}). Install it with `pip install 'cerebro[spark]'`."
+        ) from error
+    found: Any = SparkContext._active_spark_context if given is None else given
+    if type(found).__module__.startswith("pyspark.sql.connect"):
+        raise UsageError(
+            "SparkBackend needs a classic SparkSession, but got one of Spark Connect, which has no "
+            "SparkContext. Start the program beside the cluster with "
+            "SparkSession.builder.master('spark://host:7077') instead of .remote(...)."
+        )
+    if found is None:
+        raise UsageError(f"there is no active SparkContext. {_MAKE_ONE}, or give spark_context=.")
+    if isinstance(found, SparkSession):
+        found = found.sparkContext
+    if not isinstance(found, SparkContext):
+        raise UsageError(
+            "spark_context must be a SparkContext or a SparkSession, but got "
+            f"{type(found).__name__}."
+        )
+    return found
+
+
+def check_alive(context: Any) -> None:
+    """Raise unless jobs can still be run."""
+    if getattr(context, "_jsc", None) is None or context._jsc.sc().isStopped():
+        raise UsageError(f"the SparkContext must be running, but was stopped. {_MAKE_ONE}.")
+
+
+def cores_per_task(context: Any) -> int:
+    """`spark.task.cpus`."""
+    return max(1, int(float(context.getConf().get("spark.task.cpus", "1"))))
+
+
+def default_workers(context: Any) -> int:
+    """As many as tasks that run at once, as far as Spark knows its executors by now."""
+    return max(1, int(context.defaultParallelism) // cores_per_task(context))
+
+
+def make_thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """A thread that submits jobs; one of the JVM goes with it, and ends with it."""
+    from pyspark import InheritableThread
+
+    thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)
+    return thread
+
+
+def select(df: Any, names: Sequence[str], casts: Mapping[str, str]) -> Any:
+    """Columns of a DataFrame, called c0, c1, ...; some of them as another type."""
+    from pyspark.sql import functions
+
+    found = []
+    for number, name in enumerate(names):
+        column = functions.col("`" + name.replace("`", "``") + "`")
+        if name in casts:
+            column = column.cast(casts[name])
+        found.append(column.alias(f"c{number}"))
+    return df.select(*found)
+
+
+def this_task() -> Any:
+    """The context of the Spark task that this process carries out."""
+    from pyspark import TaskContext
+
+    return TaskContext.get()

@@ -1,0 +1,73 @@
+"""Servers outlive single tests: what a test leaves behind is looked for beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.cluster.sparks import ENVIRONMENT
+from tests.conftest import (
+    PROCESS_GRACE_S,
+    THREAD_GRACE_S,
+    end,
+    is_running,
+    leaked_children,
+    leaked_files,
+    leaked_threads,
+    observe,
+    restore_environ,
+    wait_until_none,
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+        # It warns of every pandas that is newer than itself.
+        item.add_marker(pytest.mark.filterwarnings("ignore:.*pandas.*"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def spark_environment() -> Iterator[None]:
+    """What JVMs and the Python processes of executors are to find."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name)
+        else:
+            os.environ[name] = value
+
+
+def is_of_server(process: psutil.Process) -> bool:
+    """Whether a process is a JVM, or was started by one."""
+    try:
+        names = {process.name(), *(parent.name() for parent in process.parents())}
+    except psutil.NoSuchProcess:
+        return True
+    return "java" in names
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a process, a thread, an environment variable or a file."""
+    before = observe()
+    yield
+    children = wait_until_none(
+        lambda: [c for c in leaked_children(before) if is_running(c) and not is_of_server(c)],
+        PROCESS_GRACE_S,
+    )
+    leaks = {
+        "processes": [end(child) for child in children],
+        "threads": wait_until_none(lambda: leaked_threads(before), THREAD_GRACE_S),
+        "environment variables": restore_environ(before),
+        "files": [str(path) for path in leaked_files(before)],
+    }
+    found = {kind: things for kind, things in leaks.items() if things}
+    if found:
+        pytest.fail(f"the test left behind: {found}", pytrace=False)

@@ -1,0 +1,178 @@
+"""The store contract, runs and kills on a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+import cerebro
+from cerebro.errors import LeaseLostError, StoreError
+from cerebro.storage import PrefixStore, open_store
+from cerebro.storage.lock import RunLock
+from cerebro.storage.remote_retry import Retry
+from cerebro.storage.remote_store import RemoteStore
+from cerebro.testing.history import check
+from cerebro.testing.store_contract import StoreContract
+from cerebro.testing.toy import ToyTask
+from tests.cluster.s3 import BUCKET, SECRET, S3Server
+from tests.cluster.stored_runs import assert_exact_after_kills, fit_options, visits
+from tests.experiments import make_toy_data
+from tests.processes import wait_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def url(server, monkeypatch):
+    """A place of its own in the bucket."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+class TestS3Store(StoreContract):
+    @pytest.fixture
+    def store(self, url):
+        store = open_store(url)
+        yield store
+        store.close()
+
+
+def test_of_many_who_create_a_file_one_succeeds(url):
+    together, made = threading.Barrier(8), []
+
+    def contend(number):
+        store = RemoteStore(url)
+        together.wait()
+        if store.create("a", b"%d" % number):
+            made.append(number)
+
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert open_store(url).read("a") == b"%d" % made[0]
+
+
+def test_of_two_who_append_at_the_same_place_one_is_told(url):
+    first, second = open_store(url), open_store(url)
+    first.append("a", b"one")
+    second.append("a", b"two")
+    with pytest.raises(LeaseLostError):
+        first.append("a", b"three")
+    assert open_store(url).read("a") == b"onetwo"
+
+
+def test_a_file_of_many_blocks_is_written_whole_or_not_at_all(url):
+    store = open_store(url)
+    pieces = [bytes([number]) * (7 << 20) for number in range(9)]
+    store.write("a", pieces)
+    assert store.read("a") == b"".join(pieces)
+
+    def broken():
+        yield from pieces
+        raise KeyError("made on purpose")
+
+    with pytest.raises(KeyError):
+        store.write_stream("a", broken())
+    assert store.size("a") == sum(map(len, pieces))
+    with pytest.raises(KeyError):
+        store.write_stream("b", broken())
+    assert store.list() == ["a"]
+
+
+def test_a_wrong_key_is_refused_and_not_shown(url, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"{SECRET}-wrong")
+    import fsspec
+
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    try:
+        with pytest.raises(StoreError) as caught:
+            RemoteStore(url, retry=Retry(attempts=1)).write("a", b"1")
+    finally:
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert SECRET not in str(caught.value)
+    assert "Check that" in str(caught.value)
+
+
+def test_an_estimator_store_reads_and_finds(url):
+    store = PrefixStore(url)
+    store.open_runs().write("search/run.json", b"{}")
+    assert store.exists(store.get_run_path("search/run.json"))
+    assert store.read(store.get_run_path("search/run.json")) == b"{}"
+
+
+def test_a_run_killed_at_many_requests_resumes_exactly(url, tmp_path):
+    kills = assert_exact_after_kills(url, tmp_path, stride=11)
+    assert kills > 5
+
+
+def test_a_run_goes_on_when_the_server_was_away(tmp_path, monkeypatch):
+    """R9: the server is killed amid a run and started again a little later."""
+    folder = tmp_path / "s3"
+    folder.mkdir()
+    server = S3Server(folder)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    import fsspec
+
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    make_toy_data(tmp_path / "data")
+    whole = cerebro.Experiment(
+        name="toy", data=tmp_path / "data", store=tmp_path / "local", backend="inline", workers=1
+    ).run_fit(ToyTask(), {"lr": [0.5, 0.05]}, **fit_options())
+    server.start()
+    try:
+        url = f"s3://{BUCKET}/runs"
+        script = (
+            "import sys, cerebro\n"
+            "from cerebro.testing.toy import ToyTask\n"
+            "from tests.cluster.stored_runs import fit_options\n"
+            "exp = cerebro.Experiment(name='toy', data=sys.argv[1], store=sys.argv[2],"
+            " backend='local', workers=2)\n"
+            "exp.run_fit(ToyTask(visit_s=0.3), {'lr': [0.5, 0.05]}, **fit_options())\n"
+        )
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", script, str(tmp_path / "data"), url]
+        with subprocess.Popen(command, env=environ) as driver:
+            wait_for(lambda: visits(f"{url}/toy") >= 2, "some visits")
+            server.kill()
+            with pytest.raises(subprocess.TimeoutExpired):
+                driver.wait(3)
+            server.start()
+            assert driver.wait(120) == 0
+        result = cerebro.Result.open(f"{url}/toy")
+        assert result.digest() == whole.digest()
+        check(result.path)
+    finally:
+        server.kill()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_lease_of_a_killed_process_is_taken_over(url):
+    script = (
+        "import os, signal, sys\n"
+        "from cerebro.storage import open_store\n"
+        "from cerebro.storage.lock import RunLock\n"
+        "RunLock(open_store(sys.argv[1])).acquire()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script, url], env=environ, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with RunLock(open_store(url)):
+        assert open_store(url).list() == ["lock.000002"]
