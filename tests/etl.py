@@ -10,7 +10,7 @@ from cerebro.data.etl.staging import FILE, LINE
 from cerebro.data.sources.bad_rows import Policy
 from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl import EtlSettings, run_etl
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.types import Split
 
 
@@ -61,7 +61,7 @@ def prepare(
         lambda: by_split,
         Doubled() if spec is None else spec,
         EtlSettings(**settings),
-        store=LocalStore(path, disk),
+        store=DirectoryStore(path, disk),
         backend=backend or InlineBackend(),
         workers=workers,
         is_fresh=is_fresh,

@@ -29,7 +29,7 @@ from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.search import Space, make_sampler, parse_space
 from cerebro.search.stopper import Stopper
 from cerebro.search.stoppers import make_stopper
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore, Store
 from cerebro.storage.disk import Buffer, Disk
 from cerebro.testing.toy import ToyTask
 from cerebro.track.tracker import Tracker
@@ -81,10 +81,11 @@ def toy_spec(data: Path, space: Mapping[str, object] = SPACE, **changes: Any) ->
 
 
 def fit_toy(
-    root: Path,
+    root: Path | str,
     spec: RunSpec,
     *,
     disk: Disk | None = None,
+    store: Store | None = None,
     backend: Backend | None = None,
     trackers: Sequence[Tracker] = (),
     **settings: Any,
@@ -95,7 +96,7 @@ def fit_toy(
     fit(
         spec,
         Settings(**chosen),
-        store=LocalStore(root, disk),
+        store=store or DirectoryStore(root, disk),
         backend=backend or InlineBackend(),
         sampler=make_sampler(
             {"name": spec.search, **spec.search_options},
@@ -130,7 +131,7 @@ class Outcome(NamedTuple):
     leaderboard: list[dict[str, Any]]
 
 
-def outcome(root: Path) -> Outcome:
+def outcome(root: Path | str) -> Outcome:
     result = Result.open(root)
     assert result.is_finished, f"{root} is not finished"
     return Outcome(result.digest(), list(result.leaderboard()))
@@ -138,7 +139,7 @@ def outcome(root: Path) -> Outcome:
 
 def learnt(root: Path) -> dict[int, tuple[object, ...]]:
     """For each trial what it was, how it ended, its metrics and its checkpoints."""
-    _, history = load_history(LocalStore(root))
+    _, history = load_history(DirectoryStore(root))
     return {
         number: (
             dict(trial.params),
@@ -190,7 +191,7 @@ def stop_after(root: Path, spec: RunSpec, *, visits: int) -> None:
     with contextlib.suppress(StoreError):
         fit_toy(root, spec, disk=_JournalLimit(visits))
     # Opening a run repairs it.
-    with open_run(LocalStore(root), spec, fresh=False, force=False) as run:
+    with open_run(DirectoryStore(root), spec, fresh=False, force=False) as run:
         alone = sum(trial.visits for trial in run.history.trials.values() if trial.stack is None)
         found = alone + sum(stack.visits for stack in run.history.stacks.values())
     assert found == visits, f"{found} visits are durable, not {visits}"

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import psutil
 
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,5 +118,5 @@ def count_visits(root: Path) -> int:
     """Durable training visits of all trials, those that were rolled back included."""
     if not (root / "journal.jsonl").exists():
         return 0
-    visits = [record for record in read(LocalStore(root)).records if record["type"] == "visit"]
+    visits = [record for record in read(DirectoryStore(root)).records if record["type"] == "visit"]
     return sum(len(cast("list[int]", visit.get("trials", [0]))) for visit in visits)

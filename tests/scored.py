@@ -11,10 +11,10 @@ from cerebro.backend import InlineBackend
 from cerebro.data import Dataset, from_arrays
 from cerebro.results import Result
 from cerebro.run.score import Scored, ScoreRequest, score
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.disk import Disk
 from cerebro.testing.toy import ToyTask
-from cerebro.train.score import ScoreMode
+from cerebro.train.score.calls import ScoreMode
 from cerebro.types import Split
 from tests.experiments import fit_toy, toy_spec
 
@@ -60,7 +60,7 @@ def ask(root: Path, mode: ScoreMode = ScoreMode.PREDICT, **changes: Any) -> Scor
 def answer(request: ScoreRequest, out: Path, disk: Disk | None = None, **options: Any) -> Scored:
     """Carry it out on the inline backend, on this disk."""
     backend = options.pop("backend", None) or InlineBackend()
-    return score(request, store=LocalStore(out, disk), backend=backend, **options)
+    return score(request, store=DirectoryStore(out, disk), backend=backend, **options)
 
 
 def files(out: Path) -> dict[str, bytes]:

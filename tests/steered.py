@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro.run.spec import RunDocument
 from cerebro.search import parse_space
-from cerebro.storage import LocalStore, inbox
+from cerebro.storage import DirectoryStore, inbox
 from cerebro.storage.bell import Bell
 from cerebro.storage.inbox import Command
 from cerebro.storage.journal import Journal
@@ -32,7 +32,7 @@ Record = dict[str, Any]
 
 def write_run(root: Path, *, is_finished: bool = False) -> Path:
     """A run with a trial of each kind: finished, running, paused, failed, pending."""
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     spec = {**SPEC, "space": parse_space(SPACE).to_json()}
     RunDocument(
         spec=spec,
@@ -77,7 +77,7 @@ class FakeDriver:
     """Holds a run's lock and writes what `reply` makes of each command into its journal."""
 
     def __init__(self, root: Path, reply: Callable[[Command], list[Record]]) -> None:
-        self._store = LocalStore(root)
+        self._store = DirectoryStore(root)
         self._lock = RunLock(self._store)
         self._reply = reply
 

@@ -111,6 +111,5 @@ def test_all_sides_make_the_same_shards_of_a_table(tmp_path):
 @pytest.mark.slow
 def test_one_pass_says_what_eight_say(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(etl_predict, "MODELS", 2)
-    experiment = etl_predict.prepare(pictures, 40, tmp_path)
-    experiment.backend = InlineBackend
+    experiment = etl_predict.prepare(pictures, 40, tmp_path, InlineBackend())
     assert etl_predict.run(experiment, 1, Report()) > 0

@@ -57,6 +57,19 @@ def test_pbt_tells_whom_the_winner_descends_from(tmp_path):
     assert epochs[-1] == 1
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("name", [*SEARCHES, "keras_digits"])
 def test_an_example_is_short(name):
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.slow
+def test_keras_networks_learn_digits(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.keras_digits"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(re.findall(r"^best: t\d{4} .* val_acc ([\d.]+)$", done.stdout, re.M)[0]) > 0.95

@@ -18,8 +18,8 @@ from cerebro.data.schema import Column, Kind
 from cerebro.storage.stacked import take_member
 from cerebro.storage.tensors import Layout
 from cerebro.task import ParamDict
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_buffer import view_of
+from cerebro.train.torch.buffer import view_of
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import MemberReport, Stacking, State, VisitCall
 from cerebro.types import Split
 

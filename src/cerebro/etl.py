@@ -21,12 +21,38 @@ from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl import EtlSettings, Shown, run_etl
 from cerebro.run.etl_report import EtlReport
 from cerebro.search.wording import show
-from cerebro.storage.remote import fetch, is_remote, local_path, redact
-from cerebro.storage.store import LocalStore
+from cerebro.storage.opening import open_directory, open_store
+from cerebro.storage.remote import Url, fetch, is_remote, local_path, redact
+from cerebro.storage.store import DirectoryStore, Store
+from cerebro.storage.working import working_directory
 from cerebro.types import Split
 
 #: Names in the output directory.
 PREPARED, MISC = "etl", "misc"
+
+
+def find_places(
+    params: Mapping[str, object] | None, data: Url | None, store: Url | None, name: str
+) -> tuple[Store, RawData | None, str]:
+    """Where an experiment keeps its runs, its raw data if it has any, and its prepared data.
+
+    Args:
+        params: Locators of raw data.
+        data: Prepared data in their place; shards at a URL are fetched when they are used.
+        store: Of runs; default `output_dir` of the params, else "runs".
+        name: Of the experiment.
+    """
+    if (params is None) == (data is None):
+        raise UsageError(
+            "an experiment needs either params, the locators of raw data, or data, the "
+            f"directory of a prepared dataset, but got {'neither' if data is None else 'both'}."
+        )
+    locators = Locators() if params is None else Locators.parse(params)
+    runs = open_store(locators.output_dir or "runs" if store is None else store)
+    if data is not None:
+        return runs, None, open_store(data).where()
+    raw = RawData(locators, working_directory(runs, f"{name}.data"))
+    return runs, raw, open_directory(raw.path).root
 
 
 class RawData:
@@ -162,7 +188,7 @@ def prepare(
     wanted = data.to_prepare()
     if spec is not None:
         spec.read_misc(data.misc_path())
-    store = LocalStore(data.path)
+    store = DirectoryStore(data.path)
     reader = Reader(
         lambda name: scratch_path(store, name),
         columns=columns,

@@ -9,14 +9,12 @@ from typing import cast
 
 from cerebro.backend.base import Backend
 from cerebro.config import arguments
-from cerebro.config.machine import default_workers
+from cerebro.config.backends import BackendChoice
 from cerebro.config.requirements import install_requirements
-from cerebro.config.resolve import backend_reference, check_run_name, load_reference
+from cerebro.config.resolve import check_run_name
 from cerebro.data import open_dataset
 from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, Policy
-from cerebro.data.sources.locators import Locators
-from cerebro.errors import UsageError
-from cerebro.etl import RawData, prepare
+from cerebro.etl import find_places, prepare
 from cerebro.etl_spec import ETLSpec
 from cerebro.results import Result
 from cerebro.run.etl import EtlSettings
@@ -31,11 +29,13 @@ from cerebro.scores import PredictResult, TestResult
 from cerebro.scoring import Ground, ModelTag, Wish, run_predict, run_test
 from cerebro.search.space import Space, parse_space
 from cerebro.spec import MiniBatchSpec
-from cerebro.storage import layout, open_store
+from cerebro.storage import layout
+from cerebro.storage.opening import check_shared
+from cerebro.storage.working import published, working_directory
 from cerebro.task import Task
 from cerebro.track.notebook_link import tensorboard_link
 from cerebro.track.shown import bar_for, trackers_for
-from cerebro.train.spec_task import batch_size_missing
+from cerebro.train.spec.task import batch_size_missing
 from cerebro.types import Params, Split
 
 _PATH = (str, os.PathLike)
@@ -48,12 +48,14 @@ class Experiment:
         params: Locators of raw data, for `run_etl`: `{train,val,test,predict}_main` and `_dir`,
             `misc`, `etl_dir`, `models_dir`, `output_dir`; see docs/dataset_locators.md.
         name: The run's name: its directory in the store. The same name resumes the same run.
-        data: Directory of a prepared dataset, where there are no params.
-        store: Directory that holds runs; default `output_dir` of the params, else "runs".
+        data: Directory or URL of a prepared dataset, where there are no params.
+        store: Directory or URL that holds runs; default `output_dir` of the params, else "runs".
         requirements: A file of packages to install, once, for this process and the workers.
-        backend: "local" (processes on this machine) or "inline" (this process, for debugging).
+        backend: "local" (processes on this machine), "inline" (this process, for debugging),
+            "spark" (the active SparkContext), or an object such as `SparkBackend(context)`.
         workers: How many; default one for each GPU, else for each `threads_per_worker` cores.
-        threads_per_worker: Fixed for the run, because it decides the last bits of sums.
+        threads_per_worker: Fixed for the run, because it decides the last bits of sums; default 1,
+            on Spark `spark.task.cpus`.
         seed: Decides initial weights, batch orders and random search.
 
     >>> import tempfile, numpy as np, cerebro
@@ -88,35 +90,23 @@ class Experiment:
         name: str = "experiment",
         data: str | os.PathLike[str] | None = None,
         store: str | os.PathLike[str] | None = None,
-        backend: str = "local",
+        backend: str | Backend = "local",
         workers: int | None = None,
-        threads_per_worker: int = 1,
+        threads_per_worker: int | None = None,
         seed: int = 0,
         requirements: str | os.PathLike[str] | None = None,
     ) -> None:
-        if (params is None) == (data is None):
-            raise UsageError(
-                "an experiment needs either params, the locators of raw data, or data, the "
-                f"directory of a prepared dataset, but got {'neither' if data is None else 'both'}."
-            )
         arguments.check_type("name", name, str)
         for argument, value in (("data", data), ("store", store), ("requirements", requirements)):
             if value is not None:
                 arguments.check_type(argument, value, str, os.PathLike)
-        arguments.check_type("backend", backend, str)
         self.name = check_run_name(name)
-        locators = Locators() if params is None else Locators.parse(params)
-        place = open_store(locators.output_dir or "runs" if store is None else store)
-        self._runs, self.store = place, place.child(name)
-        own = RawData(locators, place.child(f"{name}.data").local_path())
-        self._raw = None if params is None else own
-        self.data = open_store(own.path if data is None else data).local_path()
+        self._runs, self._raw, self.data = find_places(params, data, store, name)
+        self.store = self._runs.child(name)
         if requirements is not None:
             install_requirements(requirements)
-        self.backend = load_reference(backend_reference(backend))
-        self.backend_name = backend
-        self.threads_per_worker = arguments.count("threads_per_worker", threads_per_worker)
-        self.workers = arguments.optional_count("workers", workers)
+        self._choice = BackendChoice(backend, workers, threads_per_worker)
+        self.threads_per_worker = self._choice.threads
         self.seed = arguments.seed_of(seed)
 
     def run_etl(
@@ -202,6 +192,7 @@ class Experiment:
         same_order: bool = False,
         keep_top: int | None = None,
         progress: bool | None = None,
+        logdir: str | os.PathLike[str] | None = None,
         fresh: bool = False,
         force: bool = False,
     ) -> Result:
@@ -239,6 +230,7 @@ class Experiment:
             keep_top: At the end keep the checkpoints of so many best configurations; default all.
             progress: Show progress, in a notebook below the cell, else on standard error; default
                 there and where that is a terminal.
+            logdir: TensorBoard's files go to `<run>/<trial>` in it; default the run's directory.
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
         """
@@ -290,19 +282,19 @@ class Experiment:
             keep_top=arguments.optional_count("keep_top", keep_top),
             fresh=fresh,
             force=force,
-            threaded=self.backend_name != "inline",
+            threaded=not self._choice.is_inline,
         )
-        root = self.store.local_path()
-        fit(
-            spec,
-            settings,
-            store=self.store,
-            backend=self._make_backend(),
-            sampler=sampler,
-            stopper=chosen,
-            trackers=trackers_for(root, progress),
-        )
-        return Result.open(root, task=task if isinstance(task, Task) else None)
+        with published(self.store) as root:
+            fit(
+                spec,
+                settings,
+                store=self.store,
+                backend=self._make_backend(is_storing=True),
+                sampler=sampler,
+                stopper=chosen,
+                trackers=trackers_for(root, progress, logdir),
+            )
+        return Result.open(self.store.where(), task=task if isinstance(task, Task) else None)
 
     def run_test(
         self,
@@ -326,7 +318,8 @@ class Experiment:
         Args:
             task: The task or MiniBatchSpec, or `module:Class` for workers to import.
             model_tag: A trial ("t0003", 3), "best", a `Result` for its best, a file (.safetensors,
-                a state_dict as .pt or .pth, an archive of torch.export as .pt2), or a list of them.
+                a state_dict as .pt or .pth, an archive of torch.export as .pt2;
+                of Keras .keras or .weights.h5), or a list of them.
             batch_size: Default `Task.eval_batch_size`, or 256.
             split: Another split to test on.
             which: The state of a trial at its "best" epoch, or its "final" one.
@@ -368,7 +361,7 @@ class Experiment:
         return Ground(
             data=self._prepared(split),
             store=self.store,
-            backend=self._make_backend(),
+            backend=self._make_backend(is_storing=True),
             workers=self.count_workers(device),
             threads=self.threads_per_worker,
             device=device,
@@ -387,10 +380,11 @@ class Experiment:
         """The directory of the dataset, with this split if locators say what there is."""
         return self.data if self._raw is None else self._raw.dataset(split)
 
-    def _make_backend(self) -> Backend:
-        logs = os.path.join(self.store.local_path(), layout.LOGS)
-        return cast(Backend, self.backend(log_dir=logs))  # type: ignore[operator]
+    def _make_backend(self, *, is_storing: bool = False) -> Backend:
+        if is_storing and not self._choice.is_inline:
+            check_shared(self.store)
+        return self._choice.make(working_directory(self.store, layout.LOGS))
 
     def count_workers(self, device: str) -> int:
         """Workers of a run on this device."""
-        return self.workers or default_workers(device, self.threads_per_worker)
+        return self._choice.count(device)

@@ -17,7 +17,7 @@ from cerebro.run.recovery import load_history
 from cerebro.run.spec import RunDocument
 from cerebro.search.decision import Outcome
 from cerebro.spec import MiniBatchSpec
-from cerebro.storage import LocalStore
+from cerebro.storage import Store, open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.stacked import taken_out
@@ -27,9 +27,9 @@ from cerebro.track.ranking import Config, Ranking
 from cerebro.track.text import show, show_count
 from cerebro.train.model_export import Export, export_member
 from cerebro.train.runner import import_task, make_framework
-from cerebro.train.score import Member, TrialWeights
-from cerebro.train.score_runner import load_member
-from cerebro.train.spec_task import as_task
+from cerebro.train.score.calls import Member, TrialWeights
+from cerebro.train.score.runner import load_member
+from cerebro.train.spec.task import as_task
 from cerebro.types import Mode, Params, trial_id
 
 
@@ -43,7 +43,7 @@ class Result:
     """
 
     def __init__(
-        self, store: LocalStore, document: RunDocument, history: RunHistory, task: Task | None
+        self, store: Store, document: RunDocument, history: RunHistory, task: Task | None
     ) -> None:
         self._store = store
         self._history = history
@@ -57,8 +57,8 @@ class Result:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], task: Task | MiniBatchSpec | None = None) -> Result:
-        """Read a run's directory; a run that is still going on may be read too."""
-        store = LocalStore(path)
+        """Read a run at a path or URL; one that is still going on may be read too."""
+        store = open_store(path)
         if not store.exists("run.json"):
             raise UsageError(
                 f"a run directory must have a run.json, but {os.fspath(path)} has none."
@@ -68,8 +68,8 @@ class Result:
 
     @property
     def path(self) -> str:
-        """The run's directory."""
-        return self._store.local_path()
+        """The run's directory, or its URL."""
+        return self._store.where()
 
     @property
     def is_finished(self) -> bool:
@@ -192,6 +192,7 @@ class Result:
 
         "safetensors" holds `model.state_dict()`, "torch-export" (.pt2) and "onnx" the model's
         forward, for any number of rows of column "x", or of those that `columns` names, in order.
+        A Keras model becomes "safetensors" or "keras", without its optimizer.
         """
         member, about = self.member(trial, which), self.document
         told = {"task": about.task, "task_digest": about.task_digest}

@@ -18,12 +18,13 @@ from cerebro.results import Result, TrialResult
 from cerebro.run.score import CSV, PARQUET, Scored, ScoreRequest, score
 from cerebro.scores import PredictResult, TestResult
 from cerebro.search.wording import show
-from cerebro.storage import LocalStore, open_store
+from cerebro.storage import Store, open_store
 from cerebro.storage.remote import exists_url, fetch, is_remote, join, local_path, redact
+from cerebro.storage.working import working_directory
 from cerebro.task import Task
 from cerebro.track.shown import bar_for
 from cerebro.train.model_file import LOADABLE, file_member
-from cerebro.train.score import Member, ScoreMode
+from cerebro.train.score.calls import Member, ScoreMode
 from cerebro.types import Split
 
 #: Where models from elsewhere are copied to, in the directory of a run.
@@ -38,7 +39,7 @@ class Ground:
 
     data: str
     #: The run's directory, whether there is a run or not.
-    store: LocalStore
+    store: Store
     backend: Backend
     workers: int
     threads: int
@@ -70,7 +71,7 @@ def run_test(ground: Ground, wish: Wish) -> TestResult:
         metrics=scored.metrics,
         rows=scored.rows,
         seconds=scored.seconds,
-        path=store.local_path(),
+        path=store.where(),
         is_repeated=scored.is_repeated,
     )
 
@@ -83,14 +84,14 @@ def run_predict(ground: Ground, wish: Wish) -> PredictResult:
         models=tuple(member.name for member in request.members),
         rows=scored.rows,
         seconds=scored.seconds,
-        csv=store.local_path(CSV),
-        parquet=store.local_path(PARQUET),
-        path=store.local_path(),
+        csv=store.where(CSV),
+        parquet=store.where(PARQUET),
+        path=store.where(),
         is_repeated=scored.is_repeated,
     )
 
 
-def _score(ground: Ground, wish: Wish, mode: ScoreMode) -> tuple[Scored, LocalStore, ScoreRequest]:
+def _score(ground: Ground, wish: Wish, mode: ScoreMode) -> tuple[Scored, Store, ScoreRequest]:
     request = ScoreRequest(
         mode=mode,
         task=wish.task,
@@ -168,10 +169,10 @@ class _Models:
         store = self._ground.store
         if not store.exists("run.json"):
             raise UsageError(
-                f"a trial must be one of a run, but there is no run at {store.local_path()}: train "
+                f"a trial must be one of a run, but there is no run at {store.where()}: train "
                 "one with run_fit, or name a file with a model."
             )
-        return Result.open(store.local_path())
+        return Result.open(store.where())
 
     def _same(self, tag: TrialResult, member: Member) -> Member:
         if dict(tag.params) != dict(member.params):
@@ -207,7 +208,7 @@ class _Models:
     def _fetched(self, url: str, name: str) -> str:
         """A copy of a remote file in the run's directory, with the JSON file beside it, if any."""
         inside = os.path.basename(urlsplit(url).path) if _is_url(name) else os.path.normpath(name)
-        target = self._ground.store.local_path(f"{MODELS}/{inside}")
+        target = working_directory(self._ground.store, f"{MODELS}/{inside}")
         fetch(url, target)
         beside, own = _as_json(url), _as_json(target)
         if exists_url(beside):

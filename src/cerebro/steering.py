@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import cast
 
 import psutil
@@ -20,7 +20,7 @@ from cerebro.run.recovery import load_history
 from cerebro.search.domain import Constant, plain
 from cerebro.search.space import Space, parse_space
 from cerebro.search.wording import show, unknown
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import Store, layout, open_store
 from cerebro.storage.inbox import Command, Verb, send
 from cerebro.storage.lock import Holder, read_holder
 from cerebro.storage.tail import Tail
@@ -31,6 +31,8 @@ WAIT_S = 10.0
 _LOOK_S = 0.05
 #: The lock's time is cut to whole seconds.
 _CLOCK_S = 2.0
+#: A lease that was not renewed for so long: clocks of two machines are not so far apart.
+_SILENT_S = 120.0
 _SENT = "sent; the run will apply it at its next visit boundary"
 _UNHEARD = (
     "nobody works on this run: it will be applied when `cerebro run` (run_fit) goes on with it"
@@ -94,7 +96,7 @@ class Steering:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._store = LocalStore(path)
+        self._store = open_store(path)
         if not self._store.exists(layout.RUN):
             raise UsageError(
                 f"a run directory must have a {layout.RUN}, but {os.fspath(path)} has none."
@@ -225,10 +227,12 @@ class Steering:
         return answer or Answer(id=command.id, state=AnswerState.WAITING, reason=reason)
 
 
-def find_driver(store: LocalStore) -> Holder | None:
+def find_driver(store: Store) -> Holder | None:
     """Who writes the run now. A driver on another host cannot be checked and counts as alive."""
     holder = read_holder(store)
-    if holder is None or holder.host != socket.gethostname():
+    if holder is None or _is_silent(holder):
+        return None
+    if holder.host != socket.gethostname():
         return holder
     try:
         began_s = psutil.Process(holder.pid).create_time()
@@ -237,6 +241,17 @@ def find_driver(store: LocalStore) -> Holder | None:
         return None
     # A later process may have got the number of a dead driver.
     return holder if began_s <= taken_s + _CLOCK_S else None
+
+
+def _is_silent(holder: Holder) -> bool:
+    """Whether the lease of a driver has run out long ago, as far as two clocks can tell."""
+    if holder.renewed is None:
+        return False
+    try:
+        age = datetime.now(UTC) - datetime.fromisoformat(holder.renewed)
+    except (ValueError, TypeError):
+        return True
+    return age.total_seconds() > _SILENT_S
 
 
 def _read_answer(

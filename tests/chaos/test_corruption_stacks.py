@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from cerebro.run.spec import Checkpointing
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillBefore, flip_bit
 from cerebro.testing.history import check
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_of_a_stack_is_never_used(folder, case):
     spec = toy_spec(folder / "data", space, **{"epochs": 5, "stack": 100, **changes})
     fit_toy(folder / "whole", spec)
     expected = outcome(folder / "whole")
-    kinds = [str(record["type"]) for record in read(LocalStore(folder / "whole")).records]
+    kinds = [str(record["type"]) for record in read(DirectoryStore(folder / "whole")).records]
     rollbacks = 0
     for kind in ("visit", "epoch", "trial_end"):
         for count in range(1, kinds.count(kind) + 1, 7 if case == "many" else 1):

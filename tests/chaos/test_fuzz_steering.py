@@ -19,7 +19,7 @@ from cerebro.run.history import RunHistory
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.search.domain import LogUniform
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
@@ -206,8 +206,8 @@ def play(root: Path, spec: RunSpec, case: Case) -> None:
         with no_second_thoughts():
             fit_toy(root, spec, backend=Meddling(root, case.commands), **case.settings)
         check(root)
-        records = [dict(record) for record in read(LocalStore(root)).records]
-        history = load_history(LocalStore(root))[1]
+        records = [dict(record) for record in read(DirectoryStore(root)).records]
+        history = load_history(DirectoryStore(root))[1]
         Judge(root, spec, case, records, history).judge(is_late=bool(is_late))
         if case.is_timeless and any(case.kills):
             fit_toy(whole, spec, **case.settings)

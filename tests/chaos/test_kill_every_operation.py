@@ -16,7 +16,7 @@ import pytest
 
 from cerebro.errors import RunInterrupted
 from cerebro.run.spec import Checkpointing
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.disk import Disk
 from cerebro.storage.journal import read
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
@@ -65,7 +65,7 @@ def durable_visits(root):
     """(trial, epoch, step) of the visits up to each trial's last checkpoint in the journal."""
     if not (root / "journal.jsonl").exists():
         return set()
-    found = [r for r in read(LocalStore(root)).records if r["type"] == "visit"]
+    found = [r for r in read(DirectoryStore(root)).records if r["type"] == "visit"]
     records = [(trial, r) for r in found for trial in r.get("trials") or [r["trial"]]]
     saved = {trial: (r["epoch"], r["step"]) for trial, r in records if r.get("checkpoint")}
     visits = {(trial, r["epoch"], r["step"]) for trial, r in records}

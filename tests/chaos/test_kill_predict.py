@@ -13,7 +13,7 @@ import pytest
 from cerebro.backend import LocalBackend
 from cerebro.storage.disk import Disk
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
-from cerebro.train.score import ScoreMode
+from cerebro.train.score.calls import ScoreMode
 from tests.experiments import in_child
 from tests.scored import answer, ask, files, trained_run
 

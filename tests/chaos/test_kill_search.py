@@ -11,7 +11,7 @@ import pytest
 from cerebro.results import Result
 from cerebro.run.spec import Checkpointing
 from cerebro.search.domain import LogUniform
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, Tear
 from cerebro.testing.history import check
@@ -75,7 +75,7 @@ def test_a_search_killed_at_any_operation_goes_on_as_it_would(folder, case, seed
     spec = toy_spec(folder / "data", space, **{**common, **changes})
     hits = {"first": 1 + seed % STRIDE, "stride": STRIDE}
     assert assert_exact_after_every_kill(folder, spec, Tear, **hits) > 50 // STRIDE
-    records = read(LocalStore(folder / "whole")).records
+    records = read(DirectoryStore(folder / "whole")).records
     if what is not None:
         assert what in {record["what"] for record in records if record["type"] == "decision"}
     is_population = spec.stopper.get("name") == "pbt"
@@ -121,7 +121,7 @@ def test_commands_are_carried_out_once_wherever_the_run_is_killed(folder, case, 
         check(root, is_settled=False)
         fit_toy(root, spec)
         check(root)
-        records = read(LocalStore(root)).records
+        records = read(DirectoryStore(root)).records
         taken = [record for record in records if record["type"] == "command"]
         assert len(taken) == len(commands)
         accepted = [record["id"] for record in taken if record["refused"] is None]

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from cerebro.run.spec import Checkpointing
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
@@ -64,7 +64,7 @@ def test_a_run_with_stacks_killed_at_any_operation_resumes_exactly(folder, case)
     make_toy_data(folder / "data")
     spec = toy_spec(folder / "data", space, **{"stack": 100, **changes})
     assert assert_exact_after_every_kill(folder, spec, Tear, **settings) > 30
-    assert kind in {record["type"] for record in read(LocalStore(folder / "whole")).records}
+    assert kind in {record["type"] for record in read(DirectoryStore(folder / "whole")).records}
 
 
 @pytest.mark.parametrize("kill", [KillBefore, KillAfter])
@@ -81,7 +81,7 @@ def test_one_that_takes_members_out_of_old_checkpoints_does_so_again(folder):
     spec = toy_spec(folder / "data", space, epochs=14, stack=100)
     fit_toy(folder / "whole", spec)
     expected = outcome(folder / "whole")
-    assert "taken" in {record["type"] for record in read(LocalStore(folder / "whole")).records}
+    assert "taken" in {record["type"] for record in read(DirectoryStore(folder / "whole")).records}
     for n in itertools.count(3, 7):
         if run_until_killed(folder / "run", spec, KillBefore(n)) is not None:
             break

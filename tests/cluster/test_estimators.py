@@ -117,6 +117,14 @@ def test_the_documented_flow_gives_models_and_histories(result):
     assert list(result.get_history()) == ["train_loss", "train_acc", "val_loss", "val_acc"]
 
 
+def test_fit_again_is_done_at_once_and_tells_nothing(result, backend, store, frame, caplog):
+    space = {"lr": hp_choice([0.1, 0.01])}
+    again = GridSearch("spark", store, sigmoid, space, 2, evaluation_metric="acc").fit(frame)
+    assert again.run.path == result.run.path
+    assert again.run.digest() == result.run.digest()
+    assert caplog.messages == []
+
+
 def test_the_weights_are_those_of_an_inline_run_on_the_same_shards(result, store):
     space = {"lr": hp_choice([0.1, 0.01])}
     inline = GridSearch(
@@ -151,7 +159,7 @@ def test_a_softmax_comes_back_as_a_vector(backend, store, frame):
 
 
 def test_models_are_kept_as_spark_ml_objects_and_in_pipelines(result, frame, tmp_path):
-    best = result.get_best_model()
+    best = result.set_output_columns(["said"]).get_best_model()
     expected = [row[0] for row in best.transform(frame).orderBy("id").select("said").collect()]
     best.write().overwrite().save(str(tmp_path / "model"))
     PipelineModel([best]).write().overwrite().save(str(tmp_path / "pipeline"))

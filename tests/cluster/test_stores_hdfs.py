@@ -35,8 +35,9 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def url(cluster):
+def url(cluster, monkeypatch, tmp_path):
     """A directory of its own."""
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
     return f"{cluster.url}/{uuid.uuid4().hex}"
 
 

@@ -35,8 +35,9 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def url(server, monkeypatch):
+def url(server, monkeypatch, tmp_path):
     """A place of its own in the bucket."""
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
@@ -126,6 +127,7 @@ def test_a_run_goes_on_when_the_server_was_away(tmp_path, monkeypatch):
     folder = tmp_path / "s3"
     folder.mkdir()
     server = S3Server(folder)
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     import fsspec

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cerebro.cli.doctor import show_run
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from tests.integration.project import CONTROL_CODE, Project, make_project, wait_until
 
 
@@ -378,7 +378,7 @@ def test_doctor_finds_a_flipped_bit_in_a_checkpoint(finished, capsys):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    assert show_run(LocalStore(finished.run_directory)) == 1
+    assert show_run(DirectoryStore(finished.run_directory)) == 1
     assert f"{path.name} is damaged: its SHA-256 must be" in capsys.readouterr().out
 
 
@@ -387,7 +387,7 @@ def test_doctor_finds_a_damaged_journal(finished, capsys):
     data = bytearray(path.read_bytes())
     data[20] ^= 1
     path.write_bytes(data)
-    assert show_run(LocalStore(finished.run_directory)) == 1
+    assert show_run(DirectoryStore(finished.run_directory)) == 1
     assert "damaged at byte 0" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cerebro
-from tests.integration.project import Project, environment, make_project, wait_until
+from tests.integration.project import TASKS, Project, environment, make_project, wait_until
 
 
 @pytest.fixture
@@ -144,10 +144,23 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback(project):
     assert "finished" in project.cerebro("status", "runs/toy").stdout
 
 
+#: The driver has read the module before it takes the lock; a worker reads it afterwards.
+NEVER_READY = """
+import pathlib
+import threading
+
+folder = pathlib.Path(__file__).parent
+if (folder / "runs" / "toy" / "lock").exists():
+    (folder / "worker-waits").touch()
+    threading.Event().wait()
+"""
+
+
 def test_a_stop_during_start_up_leaves_no_run(project):
+    project.write("tasks.py", TASKS + NEVER_READY)
     with project.start("run", "experiment.yaml") as process:
         try:
-            wait_until((project.run_directory / "lock").exists)
+            wait_until((project.folder / "worker-waits").exists)
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=60)
         finally:

@@ -25,7 +25,7 @@ from cerebro.run.request import make_conductor
 from cerebro.run.spec import read_document
 from cerebro.search import make_sampler, parse_space
 from cerebro.search.stopper import Endless
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import encode, read
 from cerebro.storage.lock import RunLock
 from cerebro.testing.history import check
@@ -53,7 +53,7 @@ def home(folder):
 
 
 def records(root):
-    return read(LocalStore(root)).records
+    return read(DirectoryStore(root)).records
 
 
 def forced(root):
@@ -136,7 +136,7 @@ def test_versions_that_decide_no_bit_may_change(home, field):
 
 def pretend(root, **versions):
     """Let the run have begun with other versions."""
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     document = read_document(store)
     replace(document, environment={**document.environment, **versions}).write(store)
 
@@ -289,7 +289,7 @@ def test_fresh_takes_another_request_without_force(finished):
 
 
 def test_fresh_does_not_move_a_run_that_has_a_driver(finished):
-    with RunLock(LocalStore(finished / "run")):
+    with RunLock(DirectoryStore(finished / "run")):
         before = content(finished)
         with pytest.raises(RunLockedError):
             fit_toy(finished / "run", toy_spec(finished / "data"), fresh=True)
@@ -322,7 +322,7 @@ def test_replaying_a_journal_gives_the_history_of_the_driver_that_wrote_it(home)
         assert moment in prefixes[place:], "no prefix of its journal gives what the driver holds"
         place = prefixes.index(moment, place)
     assert len({prefixes.index(moment) for moment in moments}) > (6 if STACK else 8)
-    assert load_history(LocalStore(home / "run"))[1] == prefixes[-1] == moments[-1]
+    assert load_history(DirectoryStore(home / "run"))[1] == prefixes[-1] == moments[-1]
 
 
 def replay(found, spec):
@@ -343,7 +343,7 @@ def direct(spec, run):
 def watch_history(root, spec):
     """Resume a run; copies of its driver's history at every record for trackers, and at the end."""
     moments = []
-    with open_run(LocalStore(root), spec, fresh=False, force=False) as run:
+    with open_run(DirectoryStore(root), spec, fresh=False, force=False) as run:
         driver = Driver(
             spec,
             run,

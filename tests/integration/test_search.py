@@ -11,7 +11,7 @@ import pytest
 from cerebro import Experiment, tune
 from cerebro.errors import UsageError
 from cerebro.results import Result
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -44,7 +44,7 @@ def counts(result: Result) -> dict[str, int]:
 
 
 def decisions(result: Result, what: str) -> list[dict[str, Any]]:
-    found = read(LocalStore(result.path)).records
+    found = read(DirectoryStore(result.path)).records
     return [each for each in found if each["type"] == "decision" and each["what"] == what]
 
 
@@ -145,7 +145,7 @@ def test_a_run_goes_on_with_another_time_and_with_no_other_budget(folder):
 def test_a_clone_of_population_based_training_has_its_parents_state_and_other_params(folder):
     result = search(folder, "pbt", stopper={"name": "pbt", "interval": 2}, stack=False)
     copies = [
-        each for each in read(LocalStore(result.path)).records if each.get("parent") is not None
+        each for each in read(DirectoryStore(result.path)).records if each.get("parent") is not None
     ]
     assert copies
     for record in copies:

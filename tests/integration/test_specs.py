@@ -14,7 +14,7 @@ import torch
 from cerebro import Experiment, MiniBatchSpec, Result, tune
 from cerebro.data import digits, from_arrays
 from cerebro.errors import UsageError, WorkerError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.types import TrialStatus
@@ -104,7 +104,7 @@ def test_metrics_agg_sees_every_batch_of_an_epoch_in_order(home):
     same = fit(home, "same", "tests.specs:Listing", backend="local", workers=2)
     assert same.digest() == result.digest()
     plain = fit(home, "plain", Digits())
-    visits = [r for r in read(LocalStore(result.path)).records if r["type"] == "visit"]
+    visits = [r for r in read(DirectoryStore(result.path)).records if r["type"] == "visit"]
     for trial in result:
         rows = plain.history(trial.id)
         for epoch, found in enumerate(result.history(trial.id)):
@@ -120,7 +120,7 @@ def test_metrics_agg_sees_every_batch_of_an_epoch_in_order(home):
             assert found["train_loss"] == pytest.approx(rows[epoch]["train_loss"], rel=1e-12)
             assert found["val_loss"] == pytest.approx(rows[epoch]["val_loss"], rel=1e-12)
     assert plain.states(0) == result.states(0)
-    assert not any("batches" in r for r in read(LocalStore(plain.path)).records)
+    assert not any("batches" in r for r in read(DirectoryStore(plain.path)).records)
 
 
 @pytest.mark.parametrize(

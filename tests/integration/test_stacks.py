@@ -8,7 +8,7 @@ import pytest
 
 from cerebro.backend import InlineBackend, LocalBackend
 from cerebro.results import Result
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -71,7 +71,7 @@ def test_a_member_that_kills_its_workers_fails_alone(home, folder):
     result = Result.open(folder / "run")
     assert [str(trial.status) for trial in result.trials] == ["finished", "failed"] * 2
     assert "quarantined" in str(result.trials[1].error)
-    kinds = [record["type"] for record in read(LocalStore(folder / "run")).records]
+    kinds = [record["type"] for record in read(DirectoryStore(folder / "run")).records]
     assert kinds.count("dissolved") == 1
 
 
@@ -93,5 +93,5 @@ def test_memory_that_is_short_is_made_up_by_checkpoints(home, folder):
 
 
 def stacks_of(root):
-    (record,) = [r for r in read(LocalStore(root)).records if r["type"] == "stacks"]
+    (record,) = [r for r in read(DirectoryStore(root)).records if r["type"] == "stacks"]
     return record["stacks"]

@@ -19,7 +19,7 @@ from cerebro.errors import RunLockedError, UsageError
 from cerebro.launch import local, processes
 from cerebro.launch.local import LocalLauncher
 from cerebro.launch.service import MODULE
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
 from cerebro.storage.workspace import LOCK, SERVICES, Services, read_services, write_services
 from cerebro.track.notebook_link import tensorboard_link
@@ -135,7 +135,7 @@ def test_tensorboard_answers_posts(urls):
 
 
 def test_an_experiment_in_the_workspace_shows_a_button(workspace, urls):
-    page = tensorboard_link(LocalStore(workspace / "runs" / "digits"))
+    page = tensorboard_link(DirectoryStore(workspace / "runs" / "digits"))
     assert f'href="{urls["tensorboard"]}"' in page
 
 
@@ -309,7 +309,7 @@ def test_services_of_another_machine_are_not_touched(launcher):
 
 def test_while_one_command_works_another_is_refused(launcher):
     launcher.start()
-    with RunLock(LocalStore(launcher.workspace), LOCK):
+    with RunLock(DirectoryStore(launcher.workspace), LOCK):
         for command in (launcher.start, launcher.url, launcher.stop):
             with pytest.raises(RunLockedError, match="Wait until it is done"):
                 command()

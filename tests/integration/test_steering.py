@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cerebro import Result, Steering
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from tests.integration.project import DEADLINE_S, Project, make_project, wait_until
 
@@ -34,7 +34,7 @@ def finished(project: Project) -> Project:
 
 
 def records(project: Project, kind: str) -> list[Record]:
-    found: list[Record] = read(LocalStore(project.run_directory)).records
+    found: list[Record] = read(DirectoryStore(project.run_directory)).records
     return [record for record in found if record["type"] == kind]
 
 

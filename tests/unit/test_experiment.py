@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cerebro import Experiment, tune
+from cerebro.backend import InlineBackend
 from cerebro.config.machine import available_cores
 from cerebro.data import from_arrays
 from cerebro.errors import DataError, StoreError, UsageError
@@ -206,13 +207,14 @@ def test_paths_may_be_relative_of_home_and_urls(make, data, monkeypatch):
         ({"data": None}, "of a prepared dataset, but got neither."),
         ({"data": 3}, "`data` must be a string or a path, but got 3."),
         ({"data": ""}, "without NUL"),
-        ({"data": "s3://bucket/data"}, "s3://"),
+        ({"store": "https://host/runs"}, "can be written"),
         ({"store": 3}, "`store` must be a string or a path, but got 3."),
-        ({"store": "s3://key:secret@bucket"}, "Remote stores are not there yet"),
-        ({"backend": None}, "`backend` must be a string, but got None."),
+        ({"store": "s3://key:secret@bucket"}, "must hold no credentials"),
+        ({"backend": None}, "or an object such as SparkBackend(), but got None."),
+        ({"backend": InlineBackend}, "Make one: InlineBackend()."),
         (
             {"backend": "lokal"},
-            "unknown backend 'lokal'. Known: inline, local. Did you mean 'local'",
+            "unknown backend 'lokal'. Known: inline, local, spark. Did you mean 'local'",
         ),
         ({"backend": "ray"}, "does not exist yet in this version. Use backend 'local'."),
         ({"workers": 0}, "`workers >= 1` must hold, but got workers=0."),
@@ -221,7 +223,6 @@ def test_paths_may_be_relative_of_home_and_urls(make, data, monkeypatch):
         ({"workers": 1.5}, "`workers >= 1` must hold, but got workers=1.5."),
         ({"workers": True}, "`workers >= 1` must hold, but got workers=True."),
         ({"threads_per_worker": 0}, "`threads_per_worker >= 1` must hold"),
-        ({"threads_per_worker": None}, "but got threads_per_worker=None."),
         ({"seed": None}, "`seed` must be an integer, but got None."),
         ({"seed": 0.5}, "`seed` must be an integer, but got 0.5."),
         ({"seed": True}, "`seed` must be an integer, but got True."),
@@ -331,3 +332,11 @@ def test_a_store_that_cannot_be_written_is_a_store_error(make, store):
         make(store=store / "file").run_fit(ToyTask(), SPACE, **FIT)
     assert files_of(store) == {"file"}
     assert (store / "file").read_text() == "mine"
+
+
+def test_a_backend_may_be_an_object_and_serves_one_run_after_another(make):
+    backend = InlineBackend()
+    experiment = make(backend=backend, workers=None)
+    digests = {experiment.run_fit(ToyTask(), SPACE, **FIT, fresh=True).digest() for _ in range(2)}
+    assert len(digests) == 1
+    assert experiment.threads_per_worker == 1

@@ -14,7 +14,7 @@ from cerebro.cli.status import show_status
 from cerebro.errors import UsageError
 from cerebro.run.history import RunHistory
 from cerebro.run.ranking import ending_of
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.inbox import Command, Verb, send
 from cerebro.storage.journal import Journal
 from cerebro.testing.toy import ToyTask
@@ -149,7 +149,7 @@ def steered(home: Path, name: str, *commands: Command) -> Result:
     """A run that was given commands after its end, and has carried them out."""
     result = run(home, name)
     for command in commands:
-        send(LocalStore(result.path), command)
+        send(DirectoryStore(result.path), command)
     return run(home, name)
 
 
@@ -265,13 +265,13 @@ def test_the_status_names_the_last_commands(home, capsys):
 
 
 def journal_of(result: Result) -> list[dict]:
-    journal = Journal.open(LocalStore(result.path))
+    journal = Journal.open(DirectoryStore(result.path))
     journal.close()
     return list(journal.records)
 
 
 def rewrite(root: Path, records: list[dict]) -> None:
     (root / "journal.jsonl").unlink()
-    journal = Journal.open(LocalStore(root))
+    journal = Journal.open(DirectoryStore(root))
     journal.append(records)
     journal.close()

@@ -10,7 +10,7 @@ from cerebro.errors import UsageError
 from cerebro.spec import BatchValues
 from cerebro.train.identity import describe_task, has_own_state
 from cerebro.train.runner import import_task
-from cerebro.train.spec_task import SpecTask, as_task
+from cerebro.train.spec.task import SpecTask, as_task
 
 
 class Plain(MiniBatchSpec):

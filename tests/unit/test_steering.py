@@ -7,7 +7,7 @@ import pytest
 from cerebro import Steering
 from cerebro.errors import UsageError
 from cerebro.steering import AnswerState
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.inbox import Verb, pending
 from tests.steered import (
     FAILED,
@@ -33,7 +33,7 @@ def steering(root):
 
 
 def sent(root):
-    ((_, command),) = pending(LocalStore(root))
+    ((_, command),) = pending(DirectoryStore(root))
     return command
 
 
@@ -122,7 +122,7 @@ def test_a_constant_can_be_given_another_value(root, steering):
 def test_a_wrong_request_is_not_sent(root, steering, steer, message):
     with pytest.raises(UsageError, match=message):
         steer(steering)
-    assert pending(LocalStore(root)) == []
+    assert pending(DirectoryStore(root)) == []
 
 
 def test_a_finished_run_cannot_be_stopped(tmp_path):

@@ -50,7 +50,7 @@ Overrides = Annotated[
     ),
 ]
 RunDirectory = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="A run's directory or URL.", show_default=False)
 ]
 
 
@@ -350,8 +350,8 @@ def shard(
 @reported()
 def doctor(
     run: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN", help="A run's directory, to verify it.", show_default=False),
+        str | None,
+        typer.Argument(metavar="RUN", help="A run's place, to verify it.", show_default=False),
     ] = None,
 ) -> None:
     """Versions, devices and what is missing; with RUN, verify its journal and checkpoints."""

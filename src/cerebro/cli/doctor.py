@@ -20,9 +20,10 @@ from cerebro.cli.table import format_bytes, format_columns
 from cerebro.errors import CerebroError, CheckpointCorruptError
 from cerebro.run.recovery import load_history
 from cerebro.steering import find_driver
-from cerebro.storage import LocalStore, checkpoint
+from cerebro.storage import Store, checkpoint
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import read as read_journal
+from cerebro.storage.remote import local_path
 
 #: Run in a process of its own: this one must never start CUDA.
 _LIST_DEVICES = """
@@ -41,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
-def show_health(run: Path | None) -> int:
+def show_health(run: str | None) -> int:
     """Write what is there and what is missing; gives the exit code, 1 for a damaged run."""
     # First, so that a wrong name is told at once.
     store = None if run is None else open_directory(run)
@@ -49,7 +50,7 @@ def show_health(run: Path | None) -> int:
         *_versions(),
         ("cores", _cores()),
         ("memory", _memory()),
-        ("disk", _disk(run or Path.cwd())),
+        ("disk", _disk(Path.cwd() if run is None else Path(local_path(run) or Path.cwd()))),
         ("devices", _devices()),
     ]
     missing = list(_missing())
@@ -123,9 +124,9 @@ def _missing() -> Iterator[str]:
             yield f"{name[0]}: pip install 'cerebro[{extra[1]}]'"
 
 
-def show_run(store: LocalStore) -> int:
+def show_run(store: Store) -> int:
     """Verify a run and write what was found; gives the exit code."""
-    print(f"\nrun {store.local_path()}")
+    print(f"\nrun {store.where()}")
     if is_starting(store):
         print("  is starting its workers: nothing to verify yet")
         return 0
@@ -146,13 +147,13 @@ def show_run(store: LocalStore) -> int:
     return 1 if problems else 0
 
 
-def _references(store: LocalStore) -> list[CheckpointRef]:
+def _references(store: Store) -> list[CheckpointRef]:
     _, history = load_history(store)
     own = [ref for trial in history.trials.values() for ref in trial.checkpoints]
     return own + [ref for stack in history.stacks.values() for ref in stack.checkpoints]
 
 
-def verify_checkpoints(store: LocalStore, refs: list[CheckpointRef]) -> list[str]:
+def verify_checkpoints(store: Store, refs: list[CheckpointRef]) -> list[str]:
     """Read each checkpoint and compare its digests; gives what is wrong."""
     wrong: dict[CheckpointRef, str] = {}
     for ref in refs:

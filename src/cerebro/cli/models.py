@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 RunDirectory = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's directory.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="A run's directory or URL.", show_default=False)
 ]
 Models = Annotated[
     list[str] | None,
@@ -19,7 +19,7 @@ Models = Annotated[
     ),
 ]
 Data = Annotated[
-    Path | None,
+    str | None,
     typer.Option(metavar="DIR", help="Another dataset than the run's.", show_default=False),
 ]
 BatchSize = Annotated[
@@ -114,7 +114,7 @@ def export(
         str, typer.Argument(metavar="TRIAL", help="t0007, 7 or best.", show_default=False)
     ],
     to: Annotated[
-        str, typer.Option(metavar="FORM", help="safetensors, onnx or torch-export.")
+        str, typer.Option(metavar="FORM", help="safetensors, onnx, torch-export or keras.")
     ] = "safetensors",
     output: Output = None,
     which: Which = "best",

@@ -50,7 +50,7 @@ def show_plan(
     store = open_store(config.store).child(config.name)
     imported = "" if is_measured else " (not imported: a plan runs no code of yours)"
     rows = [
-        ("run", f"{config.name}  {store.local_path()}"),
+        ("run", f"{config.name}  {store.where()}"),
         ("task", f"{clean(config.task)}{imported}"),
         ("trials", f"{plan.trials} by {plan.spec.search} search{_repeats(plan)}"),
         *_trials(plan),

@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cerebro.cli.directory import open_directory
 from cerebro.cli.table import format_columns, print_ranking
@@ -33,7 +32,7 @@ class Format(enum.StrEnum):
 _EXTRAS = ("config", "repeat", "mean", "std", "feasible", "pareto", "parent", "parent_epochs")
 
 
-def show_results(path: Path, form: Format, *, is_pareto: bool = False) -> None:
+def show_results(path: str, form: Format, *, is_pareto: bool = False) -> None:
     """Write the leaderboard, or the Pareto front alone, to standard output."""
     result = _open(path)
     ranking = result.leaderboard().ranking
@@ -61,7 +60,7 @@ def show_results(path: Path, form: Format, *, is_pareto: bool = False) -> None:
         )
 
 
-def show_trial(path: Path, name: str, form: Format) -> None:
+def show_trial(path: str, name: str, form: Format) -> None:
     """Write one trial, epoch by epoch, to standard output."""
     result = _open(path)
     number = int(name) if name.isascii() and name.isdecimal() else name
@@ -111,7 +110,7 @@ def _origin(result: Result, trial: TrialResult) -> list[str]:
     return lines
 
 
-def _open(path: Path) -> Result:
+def _open(path: str) -> Result:
     open_directory(path)
     return Result.open(path)
 

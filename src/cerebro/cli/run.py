@@ -21,7 +21,7 @@ from cerebro.experiment import Experiment
 from cerebro.results import Result, TrialResult
 from cerebro.run.recovery import load_history
 from cerebro.search import Space
-from cerebro.storage import Store, layout
+from cerebro.storage import DirectoryStore, Store, layout, open_store
 from cerebro.track.board import FAILED
 from cerebro.track.efficiency import Summary
 from cerebro.track.plain import closing_lines
@@ -59,12 +59,12 @@ def run_experiment(
     return _conclude(result, strict=strict)
 
 
-def _begun_at(store: Store) -> int | None:
+def _begun_at(store: Store) -> object:
     """Tells one run from another of the same name."""
-    try:
-        return os.stat(store.local_path(layout.RUN)).st_mtime_ns
-    except FileNotFoundError:
-        return None
+    if isinstance(store, DirectoryStore):
+        path = store.local_path(layout.RUN)
+        return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+    return store.read(layout.RUN) if store.exists(layout.RUN) else None
 
 
 def _fit(
@@ -123,13 +123,14 @@ def _conclude(result: Result, *, strict: bool) -> int:
     trials = result.trials
     failed = [trial for trial in trials if trial.status in FAILED]
     _tell_failures(failed, len(trials), result.path)
+    store = open_store(result.path)
     for label, name in (
         ("report", layout.REPORT),
         ("trace", layout.TRACE),
         ("tensorboard", layout.TENSORBOARD),
     ):
-        where = os.path.join(result.path, name)
-        if os.path.exists(where):
+        where = f"{result.path}/{name}"
+        if store.exists(name):
             print(f"{label + ':':13}{_viewer(where) if name == layout.TENSORBOARD else where}")
     print(f"{'results:':13}cerebro results {shlex.quote(result.path)}")
     if len(failed) == len(trials):

@@ -13,17 +13,17 @@ from cerebro.config.resolve import task_reference
 from cerebro.experiment import Experiment
 from cerebro.results import Result
 from cerebro.train.runner import import_task
-from cerebro.train.score_parts import number_to_json
+from cerebro.train.score.parts import number_to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What is asked of models on the command line."""
 
-    run: Path
+    run: str
     models: tuple[str, ...]
     split: str
-    data: Path | None
+    data: str | None
     batch_size: int | None
     workers: int | None
     device: str
@@ -70,7 +70,7 @@ def predict(ask: Question) -> None:
 
 
 def export(
-    run: Path,
+    run: str,
     trial: str,
     *,
     to: str,
@@ -95,11 +95,11 @@ def _open(ask: Question) -> tuple[Experiment, str]:
     result = Result.open(ask.run)
     document = result.document
     task = result.task_name() if ask.task is None else _task_name(ask.task)
-    root = os.path.realpath(ask.run)
+    store, _, name = result.path.rpartition("/")
     experiment = Experiment(
-        name=os.path.basename(root),
+        name=name,
         data=str(document.spec["data"]) if ask.data is None else ask.data,
-        store=os.path.dirname(root),
+        store=store or "/",
         workers=ask.workers,
         threads_per_worker=int(str(document.spec["threads_per_worker"])),
     )

@@ -23,7 +23,7 @@ from cerebro.data.archive.writer import ShardWriter, pack
 from cerebro.data.order import shuffle
 from cerebro.errors import DataError, UsageError
 from cerebro.storage.remote import local_path, redact
-from cerebro.storage.store import LocalStore
+from cerebro.storage.store import DirectoryStore
 from cerebro.types import Json
 
 CLASSES = "classes.json"
@@ -95,7 +95,7 @@ def shard(request: Request) -> None:
             writer.write_packed(key, parts)
         if found.classes:
             text = json.dumps(found.classes, ensure_ascii=False, indent=1) + "\n"
-            LocalStore(request.output).write(CLASSES, text.encode())
+            DirectoryStore(request.output).write(CLASSES, text.encode())
     print(_summary(found, writer.index, request.output, name))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from cerebro.cli.directory import is_starting, open_directory
@@ -14,7 +13,7 @@ from cerebro.run.ranking import criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
 from cerebro.run.stacks import describe_stacks
 from cerebro.steering import find_driver
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import Store, layout
 from cerebro.storage.journal import read as read_journal
 from cerebro.storage.lock import Holder
 from cerebro.track.standings import show_status as show_word
@@ -26,11 +25,11 @@ _TOLD = 20
 _COMMANDS = 5
 
 
-def show_status(path: Path) -> None:
+def show_status(path: str) -> None:
     """Write where a run stands to standard output; nothing is changed."""
     store = open_directory(path)
     if is_starting(store):
-        print(format_columns([("run", store.local_path()), ("state", "starting its workers")]))
+        print(format_columns([("run", store.where()), ("state", "starting its workers")]))
         return
     driver = find_driver(store)
     document, history = load_history(store)
@@ -41,7 +40,7 @@ def show_status(path: Path) -> None:
     print(
         format_columns(
             [
-                ("run", f"{clean(str(spec['name']))}  {store.local_path()}"),
+                ("run", f"{clean(str(spec['name']))}  {store.where()}"),
                 ("task", clean(document.task)),
                 ("state", _state(history, driver)),
                 *_ending(history, spec),
@@ -190,7 +189,7 @@ def _failure(trial: TrialHistory) -> list[str]:
     return [trial_id(trial.number), f"[{params}]", why]
 
 
-def _show_commands(store: LocalStore) -> None:
+def _show_commands(store: Store) -> None:
     """The last ones that people sent, and what became of them."""
     records = read_journal(store).records if store.exists(layout.JOURNAL) else []
     commands = [record for record in records if record["type"] == "command"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from cerebro.cli.directory import is_starting, open_directory
 from cerebro.config.yaml import parse_yaml
@@ -14,24 +13,24 @@ from cerebro.track.text import clean, show_count
 from cerebro.types import Json, trial_id
 
 
-def stop(run: Path, trial: str | None, *, wait_s: float) -> None:
+def stop(run: str, trial: str | None, *, wait_s: float) -> None:
     """End a trial, or the run."""
     answer = _steer(run).stop(trial, wait_s=wait_s)
     _tell(answer, f"stopped {'the run' if trial is None else _name(trial)}")
 
 
-def pause(run: Path, trial: str, *, wait_s: float) -> None:
+def pause(run: str, trial: str, *, wait_s: float) -> None:
     """Let a trial wait."""
     _tell(_steer(run).pause(trial, wait_s=wait_s), f"paused {_name(trial)}")
 
 
-def unpause(run: Path, trial: str, *, wait_s: float) -> None:
+def unpause(run: str, trial: str, *, wait_s: float) -> None:
     """Let a trial go on."""
     _tell(_steer(run).unpause(trial, wait_s=wait_s), f"unpaused {_name(trial)}")
 
 
 def clone(
-    run: Path, trial: str, assignments: Sequence[str], *, is_warm: bool, wait_s: float
+    run: str, trial: str, assignments: Sequence[str], *, is_warm: bool, wait_s: float
 ) -> None:
     """Start a trial that is another with other params."""
     params = parse_assignments(assignments)
@@ -39,7 +38,7 @@ def clone(
     _tell(answer, f"cloned {_name(trial)}{_new(answer, ' as ')}")
 
 
-def extend(run: Path, words: Sequence[str], *, wait_s: float) -> None:
+def extend(run: str, words: Sequence[str], *, wait_s: float) -> None:
     """Train a trial longer, or all that are finished."""
     trials = [word for word in words if "=" not in word]
     given = parse_assignments([word for word in words if "=" in word])
@@ -55,7 +54,7 @@ def extend(run: Path, words: Sequence[str], *, wait_s: float) -> None:
     _tell(answer, f"extended {whom} to {show_count(epochs, 'epoch')}")
 
 
-def add(run: Path, assignments: Sequence[str], *, wait_s: float) -> None:
+def add(run: str, assignments: Sequence[str], *, wait_s: float) -> None:
     """Start a new trial."""
     answer = _steer(run).add(parse_assignments(assignments), wait_s=wait_s)
     _tell(answer, f"added{_new(answer, ' ') or ' a trial'}")
@@ -80,7 +79,7 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Json]:
     return found
 
 
-def _steer(run: Path) -> Steering:
+def _steer(run: str) -> Steering:
     if is_starting(open_directory(run)):
         raise UsageError(f"{run} is starting its workers: wait until its first trials are there.")
     return Steering(run)

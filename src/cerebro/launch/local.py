@@ -29,7 +29,7 @@ from cerebro.launch.processes import (
 )
 from cerebro.launch.service import NAMES, OPTIONAL
 from cerebro.launch.template import offer_template
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
 from cerebro.storage.workspace import (
     LOCK,
@@ -112,7 +112,7 @@ class LocalLauncher:
         self._notes.clear()
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(RunLock(LocalStore(self.workspace), LOCK))
+                stack.enter_context(RunLock(DirectoryStore(self.workspace), LOCK))
             except RunLockedError:
                 raise RunLockedError(
                     f"the services of {self.workspace} are being started or ended by another "

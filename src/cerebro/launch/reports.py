@@ -18,7 +18,7 @@ import psutil
 
 from cerebro.errors import CerebroError
 from cerebro.launch.gate import answer
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.track.text import clean, show
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def report_app(runs: Path) -> WSGIApplication:
 
     Nothing outside of ``runs`` is read, whatever a path or a link in it says.
     """
-    store = LocalStore(runs)
+    store = DirectoryStore(runs)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
@@ -84,7 +84,7 @@ def _headers(suffix: str, size: int) -> list[tuple[str, str]]:
     ]
 
 
-def _open(store: LocalStore, path: str) -> BinaryIO | None:
+def _open(store: DirectoryStore, path: str) -> BinaryIO | None:
     try:
         # Checks that no link on the way leads out; the last one is not followed at all.
         full = store.local_path(path)
@@ -107,7 +107,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
             yield chunk
 
 
-def _index(store: LocalStore) -> str:
+def _index(store: DirectoryStore) -> str:
     runs = [name for name in _list(store) if _has(store, f"{name}/{layout.RUN}")]
     rows = "".join(_row(store, name) for name in runs[:RUNS_SHOWN])
     more = len(runs) - RUNS_SHOWN
@@ -122,7 +122,7 @@ def _index(store: LocalStore) -> str:
     )
 
 
-def _row(store: LocalStore, run: str) -> str:
+def _row(store: DirectoryStore, run: str) -> str:
     links = " ".join(
         f'<a href="/{html.escape(run)}/{file}">{file}</a>'
         for file in _SHOWN
@@ -133,7 +133,7 @@ def _row(store: LocalStore, run: str) -> str:
     return f"<tr>{cells}<td>{links}</td></tr>"
 
 
-def _state(store: LocalStore, run: str) -> str:
+def _state(store: DirectoryStore, run: str) -> str:
     holder = _read_json(store, f"{run}/{layout.LOCK}")
     pid = holder.get("pid")
     # A driver on another host cannot be looked for, and counts as alive.
@@ -143,7 +143,7 @@ def _state(store: LocalStore, run: str) -> str:
     return "finished" if _has(store, f"{run}/{layout.SUMMARY}") else "not finished"
 
 
-def _best(store: LocalStore, run: str) -> str:
+def _best(store: DirectoryStore, run: str) -> str:
     """The first of the leaderboard, and what ranks it: `t0003 val_loss 0.25`."""
     spec = _read_json(store, f"{run}/{layout.RUN}").get("spec")
     metric = str(spec.get("metric")) if isinstance(spec, dict) else ""
@@ -158,7 +158,7 @@ def _best(store: LocalStore, run: str) -> str:
     return f"{clean(row.get('trial') or '', 40)}  {clean(metric, 40)} {value}"
 
 
-def _last_change(store: LocalStore, run: str) -> str:
+def _last_change(store: DirectoryStore, run: str) -> str:
     file = _open(store, f"{run}/{layout.JOURNAL}")
     if file is None:
         return ""
@@ -167,7 +167,7 @@ def _last_change(store: LocalStore, run: str) -> str:
     return changed.strftime("%Y-%m-%d %H:%M")
 
 
-def _read(store: LocalStore, path: str) -> str:
+def _read(store: DirectoryStore, path: str) -> str:
     """How a file begins; "" if there is none."""
     file = _open(store, path)
     if file is None:
@@ -176,7 +176,7 @@ def _read(store: LocalStore, path: str) -> str:
         return file.read(_HEAD_BYTES).decode(errors="replace")
 
 
-def _read_json(store: LocalStore, path: str) -> Mapping[str, Any]:
+def _read_json(store: DirectoryStore, path: str) -> Mapping[str, Any]:
     try:
         found = json.loads(_read(store, path))
     except (ValueError, RecursionError):
@@ -184,14 +184,14 @@ def _read_json(store: LocalStore, path: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _list(store: LocalStore) -> Sequence[str]:
+def _list(store: DirectoryStore) -> Sequence[str]:
     try:
         return store.list()
     except CerebroError:
         return []
 
 
-def _has(store: LocalStore, path: str) -> bool:
+def _has(store: DirectoryStore, path: str) -> bool:
     try:
         return store.exists(path)
     except CerebroError:

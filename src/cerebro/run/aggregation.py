@@ -10,7 +10,7 @@ from cerebro.backend.failure import describe_failure
 from cerebro.task import Task
 from cerebro.train.codec import decode
 from cerebro.train.runner import import_task
-from cerebro.train.spec_task import SpecTask, aggregate
+from cerebro.train.spec.task import SpecTask, aggregate
 from cerebro.train.visit import Batches
 from cerebro.types import Json, Metrics, Params
 

@@ -150,7 +150,7 @@ class _Fit:
             task=self._settings.task,
             data=self._spec.data,
             data_digest=self._spec.data_digest,
-            store=self._run.store.local_path(),
+            store=self._run.store.where(),
             device=self._settings.device,
             threads=self._spec.threads_per_worker,
         )
@@ -323,7 +323,7 @@ def _tell_if_all_failed(run: OpenRun, hint: str = "") -> None:
     if not _has_failed(history):
         return
     first = history.trials[min(history.trials)]
-    command = f"cerebro results {shlex.quote(run.store.local_path())} --trial "
+    command = f"cerebro results {shlex.quote(run.store.where())} --trial "
     logger.error(
         "all %d trials failed, the first (%s) with: %s. Its traceback is in "
         "result.trials[0].traceback; `%s` shows it.%s",

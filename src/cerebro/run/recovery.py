@@ -17,11 +17,12 @@ from cerebro.errors import (
 )
 from cerebro.run.history import Record, RunHistory, StackHistory, TrialHistory
 from cerebro.run.spec import RunDocument, RunSpec, read_document, refuse_changes, spec_changes
-from cerebro.storage import Store, checkpoint, layout
+from cerebro.storage import DirectoryStore, Store, checkpoint, layout
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import Journal
 from cerebro.storage.journal import read as read_journal
 from cerebro.storage.lock import RunLock
+from cerebro.storage.remote_store import RemoteStore
 from cerebro.types import Json, Mode, TrialStatus, stack_unit, unit_id
 
 
@@ -87,7 +88,7 @@ class OpenRun:
 def open_run(store: Store, spec: RunSpec, *, fresh: bool, force: bool) -> Iterator[OpenRun]:
     """Open or create the run in `store`; a new directory goes again if its run cannot begin."""
     archived = _archive(store) if fresh and _has_begun(store) else None
-    missing = _missing_directories(store.local_path())
+    missing = _missing_directories(store)
     # Only under the lock is what was made here ours to remove: another driver may be as new.
     with RunLock(store):
         is_new = not _has_begun(store)
@@ -126,7 +127,7 @@ def _undo(store: Store, missing: list[str], archived: str | None) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(directory)
     if archived is not None:
-        os.rename(archived, store.local_path())
+        os.rename(archived, store.where())
 
 
 def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
@@ -135,7 +136,7 @@ def _open(store: Store, spec: RunSpec, *, force: bool) -> OpenRun:
     if document is None:
         if _has_begun(store):
             raise RunCorruptError(
-                f"{store.local_path(layout.RUN)} is missing, but there is a {layout.JOURNAL} "
+                f"{store.where(layout.RUN)} is missing, but there is a {layout.JOURNAL} "
                 "beside it. Restore it from a copy, or start the run afresh."
             )
         store.remove(layout.JOURNAL)
@@ -263,9 +264,11 @@ def _can_go_on(trials: Sequence[TrialHistory], state: CheckpointRef, steps: int)
     return True
 
 
-def _missing_directories(path: str) -> list[str]:
+def _missing_directories(store: Store) -> list[str]:
     """The directory and those above it that do not exist, innermost first."""
-    found = []
+    if not isinstance(store, DirectoryStore):
+        return []
+    found, path = [], store.root
     while not os.path.isdir(path):
         found.append(path)
         path = os.path.dirname(path)
@@ -277,9 +280,23 @@ def set_aside(store: Store) -> str | None:
     return _archive(store) if _has_begun(store) else None
 
 
+def _archive_remote(store: RemoteStore) -> str:
+    """Copy a run, then remove it: killed in between, it is there twice, and whole."""
+    with RunLock(store):
+        places = (RemoteStore(f"{store.url}.{number}") for number in range(1, 10_000))
+        aside = next(place for place in places if not place.list())
+        copied = store.copy_to(aside, lambda name: name.startswith(f"{layout.LOCK}."))
+        # run.json last, for it says that there is a run.
+        for name in sorted(copied, key=lambda name: name == layout.RUN):
+            store.remove_object(name)
+    return aside.url
+
+
 def _archive(store: Store) -> str:
     """Move the run of this name aside; nothing is deleted."""
-    path = store.local_path()
+    if isinstance(store, RemoteStore):
+        return _archive_remote(store)
+    path = store.where()
     with RunLock(store):
         number = next(n for n in range(1, 10_000) if not os.path.exists(f"{path}.{n}"))
         try:
@@ -293,7 +310,7 @@ def load_history(store: Store) -> tuple[RunDocument, RunHistory]:
     """Read a run without touching it; safe while a driver writes it."""
     document = read_document(store)
     if document is None:
-        raise StoreError(f"{store.local_path()} must be a run directory, but has no {layout.RUN}.")
+        raise StoreError(f"{store.where()} must be a run directory, but has no {layout.RUN}.")
     records = read_journal(store).records if store.exists(layout.JOURNAL) else []
     return document, _replay(document, records)
 

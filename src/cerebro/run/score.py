@@ -23,14 +23,14 @@ from cerebro.errors import CerebroError, DataError, TrialError, UsageError, Work
 from cerebro.run.aggregation import AggregationFailed, Aggregator
 from cerebro.run.devices import count_devices
 from cerebro.run.jobs import carry_out
-from cerebro.storage import LocalStore
+from cerebro.storage import Store
 from cerebro.storage.lock import RunLock
 from cerebro.storage.store import is_temp
 from cerebro.task import Task
 from cerebro.train.identity import describe_task, exact_digest
 from cerebro.train.runner import import_task
-from cerebro.train.score import Member, MemberScore, ScoreMode
-from cerebro.train.score_parts import (
+from cerebro.train.score.calls import Member, MemberScore, ScoreMode
+from cerebro.train.score.parts import (
     Part,
     clear_parts,
     number_from_json,
@@ -38,7 +38,7 @@ from cerebro.train.score_parts import (
     read_part,
     read_predictions,
 )
-from cerebro.train.score_runner import ScoreSetup, ScoreShard
+from cerebro.train.score.runner import ScoreSetup, ScoreShard
 from cerebro.train.visit import Batches
 from cerebro.types import Json, Metrics, Split
 
@@ -100,7 +100,7 @@ class Scored:
 def score(
     request: ScoreRequest,
     *,
-    store: LocalStore,
+    store: Store,
     backend: Backend,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Scored:
@@ -142,7 +142,7 @@ class _Work:
         request: ScoreRequest,
         dataset: Dataset,
         digest: str,
-        store: LocalStore,
+        store: Store,
         progress: Callable[[int, int], None],
     ) -> None:
         self._request = request
@@ -223,7 +223,7 @@ def _explain_labels(dataset: Dataset, request: ScoreRequest, error: WorkerError)
             ) from error
 
 
-def _combine(request: ScoreRequest, parts: Sequence[Part], store: LocalStore) -> dict[str, Metrics]:
+def _combine(request: ScoreRequest, parts: Sequence[Part], store: Store) -> dict[str, Metrics]:
     if request.mode is ScoreMode.PREDICT:
         store.write_stream(CSV, csv_chunks(_contents(store, parts)))
         store.write_stream(PARQUET, parquet_chunks(_contents(store, parts)))
@@ -234,7 +234,7 @@ def _combine(request: ScoreRequest, parts: Sequence[Part], store: LocalStore) ->
     }
 
 
-def _contents(store: LocalStore, parts: Sequence[Part]) -> Iterator[bytes]:
+def _contents(store: Store, parts: Sequence[Part]) -> Iterator[bytes]:
     for part in parts:
         yield read_predictions(store, part)
 
@@ -268,7 +268,7 @@ def _aggregated(request: ScoreRequest, member: Member, batches: Sequence[Batches
 
 
 def _write_result(
-    store: LocalStore, request: ScoreRequest, digest: str, rows: int, metrics: dict[str, Metrics]
+    store: Store, request: ScoreRequest, digest: str, rows: int, metrics: dict[str, Metrics]
 ) -> None:
     body: dict[str, Json] = {
         "format": FORMAT,
@@ -292,7 +292,7 @@ def _told(metrics: Mapping[str, Metrics], member: Member) -> dict[str, Json]:
     return {"metrics": {name: number_to_json(value) for name, value in found.items()}}
 
 
-def _read_result(store: LocalStore, digest: str) -> Scored | None:
+def _read_result(store: Store, digest: str) -> Scored | None:
     """What was found before; None if it is not there, or is the answer to something else."""
     if not store.exists(RESULT):
         return None
@@ -316,7 +316,7 @@ def _read_result(store: LocalStore, digest: str) -> Scored | None:
     return Scored(rows=rows, metrics=metrics, seconds=seconds, is_repeated=True)
 
 
-def _sweep(store: LocalStore) -> None:
+def _sweep(store: Store) -> None:
     """Remove what killed writers left half written; among parts, `clear_parts` does so."""
     for name in store.list():
         if is_temp(name):

@@ -157,7 +157,7 @@ def read_document(store: Store) -> RunDocument | None:
     """The run.json of a store; None if there is none, RunCorruptError if it is damaged."""
     if not store.exists(layout.RUN):
         return None
-    where = store.local_path(layout.RUN)
+    where = store.where(layout.RUN)
     try:
         body = json.loads(store.read(layout.RUN))
         stored = body.pop("digest")

@@ -136,6 +136,7 @@ class LiveUnit:
             "shard": call.shard,
             "attempt": call.attempt,
             "worker": event.worker,
+            **({"host": event.host} if event.host else {}),
             "start_s": round(started, 6),
             "end_s": round(ended, 6),
             "rows": report.rows,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from cerebro.storage.store import LocalStore, Store, open_store
+from cerebro.storage.opening import open_store
+from cerebro.storage.places import HDFSStore, LocalStore, PrefixStore
+from cerebro.storage.store import DirectoryStore, Store
 
-__all__ = ["LocalStore", "Store", "open_store"]
+__all__ = ["DirectoryStore", "HDFSStore", "LocalStore", "PrefixStore", "Store", "open_store"]

@@ -1,4 +1,8 @@
-"""The bell at the inbox of a run: a pipe with a name that wakes the driver on this host."""
+"""The bell at the inbox of a run: what wakes its driver when somebody sends a command.
+
+In a directory that is a pipe with a name. A remote store has none: there the inbox is looked at
+every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,54 +14,46 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from cerebro.errors import StoreError
 from cerebro.storage import layout
-from cerebro.storage.store import Store
+from cerebro.storage.store import DirectoryStore, Store
+
+#: How often the inbox of a remote store is looked at.
+LOOK_S = 2.0
 
 
 class Bell:
     """Calls back, in a thread of its own, when somebody rings: ``ring``, or ``echo > inbox/bell``.
 
     Several rings at once may be one call. Where the file system has no such pipes it stays silent:
-    a bell makes a driver look sooner, and is never the only reason to look.
+    a bell makes a driver look sooner, and is never the only reason to look. On a remote store it
+    rings when something new is in the inbox.
 
     >>> import tempfile
-    >>> from cerebro.storage import LocalStore
+    >>> from cerebro.storage import DirectoryStore
     >>> heard = threading.Event()
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     with Bell(LocalStore(directory), heard.set):
-    ...         ring(LocalStore(directory)), heard.wait(10)
-    ...     ring(LocalStore(directory))
+    ...     with Bell(DirectoryStore(directory), heard.set):
+    ...         ring(DirectoryStore(directory)), heard.wait(10)
+    ...     ring(DirectoryStore(directory))
     (True, True)
     False
     """
 
-    def __init__(self, store: Store, callback: Callable[[], object]) -> None:
-        self._callback = callback
-        self._is_closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._path = _path(store)
-        try:
-            self._reader, self._writer = _make(self._path)
-        except OSError:
-            return
-        self._thread = threading.Thread(target=self._listen, name="cerebro-bell", daemon=True)
-        self._thread.start()
+    def __init__(
+        self, store: Store, callback: Callable[[], object], *, look_s: float = LOOK_S
+    ) -> None:
+        self._bell: _Pipe | _Watch | None
+        if isinstance(store, DirectoryStore):
+            self._bell = _Pipe.make(store, callback)
+        else:
+            self._bell = _Watch(store, callback, look_s)
 
     def close(self) -> None:
-        """End the thread and remove the pipe. The callback is not called afterwards."""
-        if self._thread is None:
-            return
-        self._is_closed.set()
-        # A pipe that is full wakes the thread as well.
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._writer, b"\n")
-        self._thread.join()
-        self._thread = None
-        # First the name, so that nobody finds a pipe without a reader.
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-        os.close(self._reader)
-        os.close(self._writer)
+        """End the thread, and remove the pipe. The callback is not called afterwards."""
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
 
     def __enter__(self) -> Self:
         return self
@@ -70,6 +66,39 @@ class Bell:
     ) -> None:
         self.close()
 
+
+class _Pipe:
+    """A pipe with a name, and a thread that reads it."""
+
+    def __init__(self, path: str, callback: Callable[[], object]) -> None:
+        self._path = path
+        self._callback = callback
+        self._reader, self._writer = _make(path)
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="cerebro-bell", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def make(cls, store: DirectoryStore, callback: Callable[[], object]) -> Self | None:
+        """None where there are no pipes."""
+        path = _path(store)
+        try:
+            return cls(path, callback)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        self._is_closed.set()
+        # A pipe that is full wakes the thread as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer, b"\n")
+        self._thread.join()
+        # First the name, so that nobody finds a pipe without a reader.
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        os.close(self._reader)
+        os.close(self._writer)
+
     def _listen(self) -> None:
         while True:
             os.read(self._reader, 4096)
@@ -78,8 +107,36 @@ class Bell:
             self._callback()
 
 
+class _Watch:
+    """A thread that looks into the inbox of a remote store."""
+
+    def __init__(self, store: Store, callback: Callable[[], object], look_s: float) -> None:
+        self._store = store
+        self._callback = callback
+        self._look_s = look_s
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="cerebro-bell", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        known: set[str] = set()
+        while not self._is_closed.wait(self._look_s):
+            # A store that is away is the driver's concern.
+            with contextlib.suppress(StoreError):
+                names = set(self._store.list(layout.INBOX))
+                if names - known and not self._is_closed.is_set():
+                    self._callback()
+                known = names
+
+
 def ring(store: Store) -> bool:
     """Wake the driver of a run; whether one on this host has heard it. Never waits."""
+    if not isinstance(store, DirectoryStore):
+        return False
     try:
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
         bell = os.open(_path(store), flags)
@@ -97,7 +154,7 @@ def ring(store: Store) -> bool:
     return True
 
 
-def _path(store: Store) -> str:
+def _path(store: DirectoryStore) -> str:
     # A link of this name is not followed: the bell that a driver leaves is removed by the next.
     return f"{store.local_path(layout.INBOX)}/{layout.BELL}"
 

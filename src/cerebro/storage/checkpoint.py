@@ -100,9 +100,9 @@ def save(
     Durable on return; it counts only once the journal names it.
 
     >>> import tempfile
-    >>> from cerebro.storage import LocalStore
+    >>> from cerebro.storage import DirectoryStore
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     store = LocalStore(directory)
+    ...     store = DirectoryStore(directory)
     ...     ref = save(store, 0, visits=1, attempt=0, data=b"state", meta={"epoch": 0}, parent=None)
     ...     load(store, ref).meta
     {'epoch': 0}
@@ -119,14 +119,45 @@ def save(
         bytes=sum(memoryview(chunk).nbytes for chunk in chunks),
         parent=parent,
     )
-    # Through JSON and back, so that the digest is of what a reader will see.
-    manifest: dict[str, Json] = {"format": FORMAT, **ref.to_json()}
-    manifest["meta"] = json.loads(json.dumps(meta))
-    manifest["digest"] = _digest(manifest)
     # The manifest last: data without one is no checkpoint.
-    store.write_many(
-        {ref.data_path: chunks, ref.manifest_path: json.dumps(manifest).encode() + b"\n"}
+    store.write_many({ref.data_path: chunks, ref.manifest_path: _manifest(ref, meta)})
+    return ref
+
+
+def adopt(
+    store: Store,
+    unit: int,
+    *,
+    visits: int,
+    attempt: int,
+    source: str,
+    sha256: str,
+    size: int,
+    meta: Mapping[str, Json],
+    parent: str | None,
+) -> CheckpointRef:
+    """Commit a state that is a file of the store already, without reading it; the file stays.
+
+    >>> import tempfile
+    >>> from cerebro.storage import DirectoryStore
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     store = DirectoryStore(directory)
+    ...     store.write("hops/a", b"state")
+    ...     digest = hashlib.sha256(b"state").hexdigest()
+    ...     state = {"source": "hops/a", "sha256": digest, "size": 5, "meta": {}}
+    ...     load(store, adopt(store, 0, visits=1, attempt=0, parent=None, **state)).data
+    b'state'
+    """
+    ref = CheckpointRef(
+        unit=unit,
+        visits=visits,
+        name=layout.checkpoint_name(visits, attempt),
+        sha256=sha256,
+        bytes=size,
+        parent=parent,
     )
+    store.copy(source, ref.data_path)
+    store.write(ref.manifest_path, _manifest(ref, meta))
     return ref
 
 
@@ -183,6 +214,8 @@ def sweep(store: Store) -> int:
 
     Only for the process that holds the run's lock.
     """
+    if not store.leaves_temps:
+        return 0
     directories = [""]
     for top in (layout.TRIALS, layout.STACKS):
         directories.append(top)
@@ -196,6 +229,14 @@ def sweep(store: Store) -> int:
                 store.remove(f"{directory}/{name}" if directory else name)
                 count += 1
     return count
+
+
+def _manifest(ref: CheckpointRef, meta: Mapping[str, Json]) -> bytes:
+    # Through JSON and back, so that the digest is of what a reader will see.
+    manifest: dict[str, Json] = {"format": FORMAT, **ref.to_json()}
+    manifest["meta"] = json.loads(json.dumps(meta))
+    manifest["digest"] = _digest(manifest)
+    return json.dumps(manifest).encode() + b"\n"
 
 
 def _load_meta(store: Store, ref: CheckpointRef) -> dict[str, Json]:

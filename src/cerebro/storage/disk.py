@@ -6,13 +6,17 @@ Each method is one operation: this is the seam at which tests inject faults. Pat
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _MAX_IOVECS = 1024  # Linux IOV_MAX
+#: What file systems say where a file cannot have two names.
+_ONE_NAME = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EMLINK, errno.EXDEV}
 
 
 class Disk:
@@ -83,6 +87,16 @@ class Disk:
         self._forget(target)
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file that nobody changes a second name, or copy it where it can have but one."""
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _ONE_NAME:
+                raise
+            shutil.copyfile(source, target)
+            self.sync(target)
+
     def sync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -91,10 +105,12 @@ class Disk:
         finally:
             os.close(fd)
 
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+    def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """The bytes of a file, from a place on, so many at most."""
+        with open(path, "rb", buffering=0 if size is None else -1) as file:
+            if start:
+                file.seek(start)
+            return file.read(-1 if size is None else size)
 
     def read_into(self, path: str, buffer: bytearray | memoryview) -> int:
         """Fill a writable buffer from the start of a file; the number of bytes read."""
@@ -116,9 +132,12 @@ class Disk:
             return []
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file, or a directory that is empty."""
         self._forget(path)
-        os.unlink(path)
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            os.rmdir(path)
 
     def truncate(self, path: str, size: int) -> None:
         """Cut a file to its first ``size`` bytes."""

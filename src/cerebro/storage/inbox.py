@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import getpass
+import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -24,7 +27,7 @@ from typing import NamedTuple, NoReturn, Self, cast
 from cerebro.errors import StoreError, UsageError
 from cerebro.storage import layout
 from cerebro.storage.bell import ring
-from cerebro.storage.store import Store
+from cerebro.storage.store import DirectoryStore, Store
 from cerebro.types import Json
 
 FORMAT = 1
@@ -171,9 +174,9 @@ def send(store: Store, command: Command) -> str:
     """Put a command into the inbox of a run and wake its driver; gives the command's id.
 
     >>> import tempfile
-    >>> from cerebro.storage import LocalStore
+    >>> from cerebro.storage import DirectoryStore
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     store = LocalStore(directory)
+    ...     store = DirectoryStore(directory)
     ...     id = send(store, Command(command=Verb.STOP, trial=3))
     ...     [(name, found)] = pending(store)
     >>> name == f"{id}.json", found.command, found.trial
@@ -205,7 +208,6 @@ def pending(store: Store) -> list[tuple[str, Command | Refusal]]:
     being written by hand is left for later. Never raises for what somebody put there.
     """
     try:
-        directory = store.local_path(layout.INBOX)
         names = store.list(layout.INBOX)
     except (UsageError, StoreError):  # a link that leads elsewhere, a file
         return []
@@ -213,7 +215,7 @@ def pending(store: Store) -> list[tuple[str, Command | Refusal]]:
     for name in names:
         if _NAME.fullmatch(name) is None:
             continue
-        content = _read(store, name, f"{directory}/{name}")
+        content = _read(store, name)
         if content is not None:
             found.append((name, content))
         if len(found) == MAX_FILES:
@@ -230,22 +232,40 @@ def remove(store: Store, name: str) -> None:
         store.remove(f"{layout.INBOX}/{name}")
 
 
-def _read(store: Store, name: str, path: str) -> Command | Refusal | None:
-    """What a file says; None if it is none, is gone, or may be half written."""
+class _Made(NamedTuple):
+    """When a file was made, as a mark of it alone, and how long ago it was changed."""
+
+    mark: str
+    age_s: float
+
+
+def _made(store: DirectoryStore, name: str) -> _Made | None:
+    """None if it is no regular file: nothing that somebody links to is read."""
     try:
-        status = os.lstat(path)
+        status = os.lstat(f"{store.local_path(layout.INBOX)}/{name}")
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
+    return _Made(f"{status.st_ctime_ns:x}", abs(time.time() - status.st_mtime))
+
+
+def _read(store: Store, name: str) -> Command | Refusal | None:
+    """What a file says; None if it is none, is gone, or may be half written."""
+    made = _made(store, name) if isinstance(store, DirectoryStore) else _Made("", math.inf)
+    if made is None:
+        return None
     stem = name.removesuffix(".json")
-    # The name that a person gave may come again: this file has it only once.
-    id = stem if _ID.fullmatch(stem) else f"{stem}-{status.st_ctime_ns:x}"
     buffer = bytearray(MAX_BYTES + 1)
     try:
         data = buffer[: store.read_into(f"{layout.INBOX}/{name}", buffer)]
     except StoreError as error:
-        return Refusal(id, str(error))
+        if error.errno == errno.ENOENT:
+            return None
+        return Refusal(stem if _ID.fullmatch(stem) else f"{stem}-{made.mark}", str(error))
+    # The name that a person gave may come again: this file, or what it says, comes only once.
+    mark = made.mark or hashlib.sha256(data).hexdigest()[:16]
+    id = stem if _ID.fullmatch(stem) else f"{stem}-{mark}"
     if len(data) > MAX_BYTES:
         return Refusal(id, f"a command must have at most {MAX_BYTES} bytes, but {name} has more.")
     try:
@@ -254,7 +274,7 @@ def _read(store: Store, name: str, path: str) -> Command | Refusal | None:
     except UsageError as error:
         return Refusal(id, str(error))
     except (ValueError, RecursionError) as error:
-        if abs(time.time() - status.st_mtime) < _SETTLED_S:
+        if made.age_s < _SETTLED_S:
             return None
         return Refusal(id, f"a command must be JSON, but {name} is not ({error}).")
 

@@ -39,12 +39,12 @@ class Journal:
     record being written when the writer was killed) was cut off.
 
     >>> import tempfile
-    >>> from cerebro.storage import LocalStore
+    >>> from cerebro.storage import DirectoryStore
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     journal = Journal.open(LocalStore(directory))
+    ...     journal = Journal.open(DirectoryStore(directory))
     ...     journal.append([{"event": "done", "trial": 0}])
     ...     journal.close()
-    ...     Journal.open(LocalStore(directory)).records
+    ...     Journal.open(DirectoryStore(directory)).records
     [{'event': 'done', 'trial': 0}]
     """
 
@@ -93,9 +93,10 @@ class Journal:
             self._store.append(self._path, data)
         except BaseException:
             self._has_failed = True
-            # Best effort: opening would cut off a torn tail as well.
-            with contextlib.suppress(StoreError):
-                self._store.truncate(self._path, self._size)
+            if not self._store.appends_whole:
+                # Best effort: opening would cut off a torn tail as well.
+                with contextlib.suppress(StoreError):
+                    self._store.truncate(self._path, self._size)
             raise
         self._size += len(data)
 
@@ -136,7 +137,7 @@ def read(store: Store, path: str = layout.JOURNAL) -> Replay:
     if any(_decode(data, match.start()) for match in _START.finditer(data, offset)):
         # A write cut short leaves nothing good behind it, so this is damage.
         raise JournalCorruptError(
-            f"record {len(records) + 1} of {store.local_path(path)} is damaged at byte {offset}, "
+            f"record {len(records) + 1} of {store.where(path)} is damaged at byte {offset}, "
             "and good records follow it. Restore the file from a copy, or start the run afresh."
         )
     return Replay(records, offset, offset != len(data))

@@ -9,6 +9,7 @@
                  /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /stacks/s0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /tensorboard/t0007/…
+                 /hops/…
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ TRIALS = "trials"
 STACKS = "stacks"
 TENSORBOARD = "tensorboard"
 LOGS = "logs"
+#: States on their way from one worker to the next, where that leads through the store.
+HOPS = "hops"
 INBOX = "inbox"
 #: In the inbox.
 BELL = "bell"

@@ -24,6 +24,7 @@ import fsspec
 from fsspec.registry import known_implementations
 
 from cerebro.errors import MissingDependencyError, StoreError, UsageError
+from cerebro.storage import remote_hdfs
 from cerebro.storage.remote_names import (
     Url,
     is_remote,
@@ -62,11 +63,12 @@ _PACKAGES = {
     **dict.fromkeys(("http", "https"), "aiohttp"),
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("sftp", "ssh"), "paramiko"),
+    "hdfs": "hdfs-native",
     "smb": "smbprotocol",
     "webhdfs": "requests",
 }
 #: File systems that show a file while it is being written, and can rename.
-_RENAMING = {"hdfs", "sftp", "smb", "ssh", "webhdfs"}
+RENAMING = {"hdfs", "sftp", "smb", "ssh", "webhdfs"}
 _CONNECT_S, _SILENCE_S = 30.0, 60.0
 _COPY_BYTES = 1 << 20
 _WINDOW = 4
@@ -76,8 +78,8 @@ def open_url(url: Url, *, retry: Retry | None = None) -> BinaryIO:
     """A stream of a file's bytes. Only opening it is tried again; see `read_url` and `fetch`."""
     path = local_path(url)
     if path is not None:
-        return _attempt("open", url, None, lambda: cast(BinaryIO, open(path, "rb")))
-    return _attempt("open", url, retry, lambda: cast(BinaryIO, _open_remote(url)))
+        return attempt("open", url, None, lambda: cast(BinaryIO, open(path, "rb")))
+    return attempt("open", url, retry, lambda: cast(BinaryIO, _open_remote(url)))
 
 
 def read_url(url: Url, *, retry: Retry | None = None) -> bytes:
@@ -89,13 +91,13 @@ def read_url(url: Url, *, retry: Retry | None = None) -> bytes:
     """
     if not is_remote(url):
         with open_url(url) as stream:
-            return _attempt("read", url, None, stream.read)
+            return attempt("read", url, None, stream.read)
 
     def read() -> bytes:
-        fs, path = _filesystem(url)
+        fs, path = open_filesystem(url)
         return bytes(fs.cat_file(path))
 
-    return _attempt("read", url, retry, read)
+    return attempt("read", url, retry, read)
 
 
 def exists_url(url: Url, *, retry: Retry | None = None) -> bool:
@@ -105,7 +107,7 @@ def exists_url(url: Url, *, retry: Retry | None = None) -> bool:
         return os.path.exists(path)
 
     def look() -> bool:
-        fs, name = _filesystem(url)
+        fs, name = open_filesystem(url)
         try:
             fs.info(name)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -114,22 +116,22 @@ def exists_url(url: Url, *, retry: Retry | None = None) -> bool:
             raise
         return True
 
-    return _attempt("look for", url, retry, look)
+    return attempt("look for", url, retry, look)
 
 
 def list_url(url: Url, *, retry: Retry | None = None) -> list[str]:
     """The names in a directory, sorted."""
     path = local_path(url)
     if path is not None:
-        return _attempt("list", url, None, lambda: sorted(os.listdir(path)))
+        return attempt("list", url, None, lambda: sorted(os.listdir(path)))
 
     def names() -> list[str]:
-        fs, name = _filesystem(url)
+        fs, name = open_filesystem(url)
         fs.invalidate_cache(name)
         found = (str(entry).rstrip("/") for entry in fs.ls(name, detail=False))
         return sorted({entry.rsplit("/", 1)[-1] for entry in found} - {""})
 
-    return _attempt("list", url, retry, names)
+    return attempt("list", url, retry, names)
 
 
 def glob_url(url: Url, *, retry: Retry | None = None) -> list[str]:
@@ -142,12 +144,12 @@ def glob_url(url: Url, *, retry: Retry | None = None) -> list[str]:
     """
 
     def names() -> list[str]:
-        fs, pattern = _filesystem(url)
+        fs, pattern = open_filesystem(url)
         fs.invalidate_cache()
         found = [str(name) for name in fs.glob(pattern)]
         return sorted(found if not is_remote(url) else map(fs.unstrip_protocol, found))
 
-    return _attempt("list", url, retry, names)
+    return attempt("list", url, retry, names)
 
 
 def fetch(url: Url, target: str | os.PathLike[str], *, retry: Retry | None = None) -> None:
@@ -166,11 +168,11 @@ def fetch(url: Url, target: str | os.PathLike[str], *, retry: Retry | None = Non
         if source is not None:
             shutil.copyfile(source, temp)
             return
-        fs, path = _filesystem(url)
+        fs, path = open_filesystem(url)
         fs.get_file(path, temp)
 
     try:
-        _attempt("fetch", url, None if source is not None else retry, download)
+        attempt("fetch", url, None if source is not None else retry, download)
         with _explained("write", goal):
             _sync(temp)
             os.replace(temp, goal)
@@ -254,9 +256,9 @@ def copy_to_url(local: str | os.PathLike[str], url: Url, *, retry: Retry | None 
         return
 
     def upload() -> None:
-        fs, path = _filesystem(url)
+        fs, path = open_filesystem(url)
         fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        if scheme_of(text_of(url)) not in _RENAMING:
+        if scheme_of(text_of(url)) not in RENAMING:
             fs.put_file(os.fspath(local), path)
             return
         folder, name = path.rsplit("/", 1)
@@ -266,15 +268,17 @@ def copy_to_url(local: str | os.PathLike[str], url: Url, *, retry: Retry | None 
             fs.rm_file(path)  # not all of them rename over a file
         fs.mv(temp, path)
 
-    _attempt("write", url, retry, upload)
+    attempt("write", url, retry, upload)
 
 
-def _filesystem(url: Url) -> tuple[Any, str]:
+def open_filesystem(url: Url, **options: object) -> tuple[Any, str]:
     """The file system of a URL and the name inside it."""
     text = text_of(url)
     scheme = scheme_of(text) or "file"
-    options: dict[str, object] = {}
     try:
+        if scheme == "hdfs":
+            importlib.import_module("hdfs_native")  # else fsspec looks for a JVM
+            options |= remote_hdfs.SETTINGS
         if scheme in ("http", "https"):
             options["client_kwargs"] = {"timeout": _http_timeout()}
         fs, path = fsspec.core.url_to_fs(text, **options)
@@ -309,11 +313,11 @@ def _install_hint(scheme: str, error: ImportError) -> str:
 
 
 def _open_remote(url: Url) -> Any:
-    fs, path = _filesystem(url)
+    fs, path = open_filesystem(url)
     return fs.open(path, "rb")
 
 
-def _attempt(action: str, url: Url, retry: Retry | None, call: Callable[[], _T]) -> _T:
+def attempt(action: str, url: Url, retry: Retry | None, call: Callable[[], _T]) -> _T:
     """Call, again where that may help, and explain what went wrong in the end."""
     text = text_of(url)
     if not is_remote(text):

@@ -14,6 +14,9 @@ Url: TypeAlias = str | os.PathLike[str]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:://|::)")
 #: A secret may hold slashes when it comes after a colon; a name may hold an @ of its own.
 _USER = re.compile(r"://(?:[^\s@:]*:(?!:)[^\s@]*|[^\s@/]*)@")
+#: Whose URLs name a user or a container before an @, which is no secret.
+_NAMED = {"abfs", "abfss", "hdfs", "sftp", "smb", "ssh", "viewfs", "webhdfs"}
+_READ_ONLY = {"data", "ftp", "git", "github", "http", "https", "tar", "zip"}
 _QUERY = re.compile(r"(://[^\s?#'\"]*)[?#][^\s'\"]*")
 
 
@@ -78,6 +81,28 @@ def join(url: Url, name: str) -> str:
     parts = urlsplit(text)
     # Quoted, an encoded ".." stays a strange name instead of becoming a way out.
     return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name)}").geturl()
+
+
+def check_store_url(url: str) -> str:
+    """The URL of a store, if it can be one and holds no secret.
+
+    >>> check_store_url("s3://bucket/runs/")
+    's3://bucket/runs'
+    """
+    text = text_of(url).rstrip("/")
+    scheme, parts = scheme_of(text), urlsplit(text)
+    if scheme is None or scheme in _READ_ONLY or "::" in text:
+        raise UsageError(
+            f"a store must be a path or the URL of a file system that can be written, but got "
+            f"{redact(text)}."
+        )
+    user, at, _ = parts.netloc.rpartition("@")
+    if parts.query or parts.fragment or (at and (":" in user or scheme not in _NAMED)):
+        raise UsageError(
+            f"the URL of a store must hold no credentials, but {redact(text)} may. Give them where "
+            f"the client of {scheme}:// looks for them: environment variables, its configuration."
+        )
+    return text
 
 
 def _stays_inside(name: str) -> bool:

@@ -13,10 +13,14 @@ import numpy as np
 
 _T = TypeVar("_T")
 
-#: Answers that may be others in a moment: timeouts, too early, too many requests. And all >= 500.
-_PASSING_STATUS = {408, 425, 429}
+#: Answers that may be others in a moment: timeouts, conflicts of two requests, too early, too many
+#: of them. And all >= 500.
+_PASSING_STATUS = {408, 409, 425, 429}
 #: What will be the same in a moment.
-_LASTING = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_LASTING = (
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
+    PermissionError,
+)
 _LASTING_ERRNO = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE),
@@ -83,6 +87,8 @@ def is_worth_retrying(error: BaseException) -> bool:
         # Some clients call whatever went wrong "not found"; its cause knows better.
         return is_worth_retrying(cause)
     status = status_of(error)
+    if status is None and cause is not None and isinstance(error, OSError):
+        status = status_of(cause)
     if status is not None:
         return status in _PASSING_STATUS or status >= 500
     if isinstance(error, OSError):
@@ -106,4 +112,8 @@ def status_of(error: BaseException) -> int | None:
         value = getattr(error, name, None)
         if isinstance(value, int) and 100 <= value < 600:
             return value
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        value = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return value if isinstance(value, int) else None
     return None

@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from cerebro.errors import DiskFullError, StoreError, UsageError
 from cerebro.storage.disk import Buffer, Disk
@@ -20,7 +20,6 @@ Data: TypeAlias = Buffer | Sequence[Buffer]
 
 _NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,99}", re.ASCII)
 _TEMP = re.compile(r"\.tmp-\d+-\d+-[A-Za-z0-9._-]+", re.ASCII)
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # One for all stores of the process: two of them may write to one directory.
 _TEMP_NUMBERS = itertools.count()
@@ -44,6 +43,9 @@ class Store(Protocol):
     def read(self, path: str) -> bytes:
         """All bytes of a file."""
 
+    def read_from(self, path: str, start: int, size: int | None = None) -> bytes:
+        """The bytes of a file from a place on, so many at most; none if it is not so long."""
+
     def read_into(self, path: str, buffer: bytearray | memoryview) -> int:
         """Fill a buffer from the start of a file; the number of bytes read."""
 
@@ -52,6 +54,12 @@ class Store(Protocol):
 
     def write_many(self, files: Mapping[str, Data]) -> None:
         """Write several files, each as ``write`` does; they appear in the order given."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Write a file with the bytes of another, which do not pass through this process."""
+
+    def write_stream(self, path: str, chunks: Iterable[Buffer]) -> None:
+        """Write a file as ``write`` does, of chunks that are made while it is written."""
 
     def append(self, path: str, data: Buffer) -> None:
         """Add bytes at the end of a file; a crash may leave a prefix of them."""
@@ -74,19 +82,27 @@ class Store(Protocol):
     def free_bytes(self) -> int:
         """How much more may be written."""
 
-    def local_path(self, path: str = "") -> str:
-        """The absolute name of a file for code that needs one (it need not exist)."""
+    @property
+    def appends_whole(self) -> bool:
+        """Whether a crash leaves all or nothing of what was being appended."""
+
+    @property
+    def leaves_temps(self) -> bool:
+        """Whether a writer that is killed may leave files which ``is_temp`` knows."""
+
+    def where(self, path: str = "") -> str:
+        """What people call a file or, without a name, the store: its path, or its URL."""
 
     def close(self) -> None:
         """Let go of open files. The store stays usable."""
 
 
-class LocalStore:
+class DirectoryStore:
     """A store in a directory, which is made at the first write.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     store = LocalStore(directory)
+    ...     store = DirectoryStore(directory)
     ...     store.write("trials/t0000/params.json", b"{}")
     ...     store.read("trials/t0000/params.json"), store.list("trials")
     (b'{}', ['t0000'])
@@ -103,7 +119,7 @@ class LocalStore:
         self._appended: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"LocalStore({self.root!r})"
+        return f"DirectoryStore({self.root!r})"
 
     @property
     def url(self) -> str:
@@ -117,6 +133,11 @@ class LocalStore:
         with self._translated("read", full):
             return self._disk.read(full)
 
+    def read_from(self, path: str, start: int, size: int | None = None) -> bytes:
+        full = self._resolve(path)
+        with self._translated("read", full):
+            return self._disk.read(full, start, size)
+
     def read_into(self, path: str, buffer: bytearray | memoryview) -> int:
         full = self._resolve(path)
         with self._translated("read", full):
@@ -127,7 +148,7 @@ class LocalStore:
 
     def write_many(self, files: Mapping[str, Data]) -> None:
         temps: dict[str, str] = {}
-        targets = {self._resolve(path): _as_chunks(data) for path, data in files.items()}
+        targets = {self._resolve(path): as_chunks(data) for path, data in files.items()}
         needed = sum(memoryview(chunk).nbytes for chunks in targets.values() for chunk in chunks)
         try:
             for target, chunks in targets.items():
@@ -146,7 +167,6 @@ class LocalStore:
                     self._disk.remove(temp)
 
     def write_stream(self, path: str, chunks: Iterable[Buffer]) -> None:
-        """Write a file as ``write`` does, of chunks that are made while it is written."""
         target = self._resolve(path)
         with self._translated("write", target):
             temp = self._write_temp(target, chunks)
@@ -157,6 +177,21 @@ class LocalStore:
                     self._disk.remove(temp)
                 raise
             self._disk.sync_dir(os.path.dirname(target))
+
+    def copy(self, source: str, target: str) -> None:
+        full, final = self._resolve(source), self._resolve(target)
+        with self._translated("write", final):
+            self._make_dirs(os.path.dirname(final))
+            while True:
+                temp = self._temp_name(final)
+                with contextlib.suppress(FileExistsError):
+                    self._disk.link(full, temp)
+                    break
+            self._disk.rename(temp, final)
+            # Names of one file are not replaced by each other.
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(temp)
+            self._disk.sync_dir(os.path.dirname(final))
 
     def append(self, path: str, data: Buffer) -> None:
         full = self._resolve(path)
@@ -206,7 +241,19 @@ class LocalStore:
     def free_bytes(self) -> int:
         return _free_bytes(self.root)
 
+    @property
+    def appends_whole(self) -> bool:
+        return False
+
+    @property
+    def leaves_temps(self) -> bool:
+        return True
+
+    def where(self, path: str = "") -> str:
+        return self.local_path(path)
+
     def local_path(self, path: str = "") -> str:
+        """The absolute name of a file for code that needs one (it need not exist)."""
         return self._resolve(path) if path else self.root
 
     def close(self) -> None:
@@ -218,7 +265,7 @@ class LocalStore:
     def _resolve(self, path: str) -> str:
         """The absolute path of a checked name, links below the root followed."""
         full = self.root
-        for name in _split(path):
+        for name in split_path(path):
             full = f"{full}/{name}"
             try:
                 is_link = stat.S_ISLNK(os.lstat(full).st_mode)
@@ -235,10 +282,9 @@ class LocalStore:
 
     def _write_temp(self, target: str, chunks: Iterable[Buffer]) -> str:
         """Write and sync a file under a passing name. A failed sync is not tried again."""
-        directory, name = os.path.split(target)
-        self._make_dirs(directory)
+        self._make_dirs(os.path.dirname(target))
         while True:
-            temp = f"{directory}/" + f".tmp-{os.getpid()}-{next(_TEMP_NUMBERS)}-{name}"[:100]
+            temp = self._temp_name(target)
             try:
                 self._disk.create(temp, chunks)
                 self._disk.sync(temp)
@@ -249,6 +295,10 @@ class LocalStore:
                     self._disk.remove(temp)
                 raise
             return temp
+
+    def _temp_name(self, target: str) -> str:
+        directory, name = os.path.split(target)
+        return f"{directory}/" + f".tmp-{os.getpid()}-{next(_TEMP_NUMBERS)}-{name}"[:100]
 
     def _make_dirs(self, directory: str) -> None:
         """Make a directory and its missing parents, each durable in its own parent."""
@@ -283,30 +333,6 @@ class LocalStore:
             raise explain(error, action, path, needed) from error
 
 
-def open_store(url: str | os.PathLike[str]) -> LocalStore:
-    """The store at a path or a ``file://`` URL.
-
-    >>> open_store("file:///var/runs")
-    LocalStore('/var/runs')
-    """
-    text = os.fspath(url)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
-        return LocalStore(text)
-    if scheme[1].lower() != "file":
-        # The rest of the URL may hold credentials, so it is not repeated.
-        raise UsageError(
-            f"a store must be a local path or a file:// URL, but got a {scheme[1].lower()}:// URL. "
-            "Remote stores are not there yet."
-        )
-    parts = urlsplit(text)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
-        raise UsageError(
-            "a file:// URL must be file:///absolute/path, without host, query or fragment."
-        )
-    return LocalStore(unquote(parts.path))
-
-
 def explain(error: OSError, action: str, path: str, needed: int) -> StoreError:
     """What the operating system refused, as an error that says what to do."""
     reason = error.strerror or str(error)
@@ -334,7 +360,8 @@ def is_temp(name: str) -> bool:
     return _TEMP.fullmatch(name) is not None
 
 
-def _split(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
+    """The names in a path, each one that cannot lead elsewhere."""
     names = path.split("/")
     for name in names:
         if name in (".", "..") or not _NAME.fullmatch(name):
@@ -345,7 +372,8 @@ def _split(path: str) -> list[str]:
     return names
 
 
-def _as_chunks(data: Data) -> Sequence[Buffer]:
+def as_chunks(data: Data) -> Sequence[Buffer]:
+    """The pieces that something to write is made of."""
     return [data] if isinstance(data, bytes | bytearray | memoryview) else data
 
 

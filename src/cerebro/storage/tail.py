@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import errno
 
+from cerebro.errors import StoreError
 from cerebro.storage import layout
 from cerebro.storage.journal import _decode
 from cerebro.storage.store import Store
@@ -14,12 +15,12 @@ class Tail:
     """Reads only what is new. The journal need not exist yet.
 
     >>> import tempfile
-    >>> from cerebro.storage import LocalStore
+    >>> from cerebro.storage import DirectoryStore
     >>> from cerebro.storage.journal import Journal
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     journal = Journal.open(LocalStore(directory))
+    ...     journal = Journal.open(DirectoryStore(directory))
     ...     journal.append([{"trial": 0}])
-    ...     tail = Tail(LocalStore(directory))
+    ...     tail = Tail(DirectoryStore(directory))
     ...     journal.append([{"trial": 1}])
     ...     journal.close()
     ...     tail.records(), tail.records()
@@ -27,7 +28,8 @@ class Tail:
     """
 
     def __init__(self, store: Store, path: str = layout.JOURNAL) -> None:
-        self._path = store.local_path(path)
+        self._store = store
+        self._path = path
         self._offset = self._size()
         self._rest = b""
 
@@ -39,9 +41,7 @@ class Tail:
             self._offset, self._rest = 0, b""
         if size == self._offset:
             return []
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            data = file.read(size - self._offset)
+        data = self._store.read_from(self._path, self._offset)
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         # The first may be the end of one that was being written when this began.
@@ -50,6 +50,8 @@ class Tail:
 
     def _size(self) -> int:
         try:
-            return os.stat(self._path).st_size
-        except FileNotFoundError:
+            return self._store.size(self._path)
+        except StoreError as error:
+            if error.errno != errno.ENOENT:
+                raise
             return 0

@@ -23,7 +23,7 @@ from cerebro.backend.base import (
     StateRef,
 )
 from cerebro.data import from_arrays
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.task import Task
 from cerebro.testing.toy import ToyTask
@@ -67,7 +67,7 @@ class Session:
     def __init__(self, backend: Backend, directory: Path) -> None:
         self.backend = backend
         self.directory = directory
-        self.store = LocalStore(directory / "run")
+        self.store = DirectoryStore(directory / "run")
         self.pids: dict[int, int] = {}
         self._waiting: deque[Event] = deque()
         self._saved = 0

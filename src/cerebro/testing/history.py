@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from cerebro.errors import CerebroError, CheckpointCorruptError
 from cerebro.mop import shard_at
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import Store, layout, open_store
 from cerebro.storage.checkpoint import CheckpointRef, load
 from cerebro.storage.journal import read
 from cerebro.storage.stacked import members_of
@@ -62,7 +62,7 @@ class _Checker:
         self._busy: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
 
     def check(self) -> None:
-        store = LocalStore(self._root)
+        store = open_store(self._root)
         if not store.exists(layout.RUN):
             if self._is_settled:
                 raise HistoryError(f"{self._root}: it must have a {layout.RUN}")
@@ -338,7 +338,7 @@ class _Checker:
                     trial.number,
                 )
 
-    def _check_files(self, store: LocalStore, unit: int, refs: list[CheckpointRef]) -> None:
+    def _check_files(self, store: Store, unit: int, refs: list[CheckpointRef]) -> None:
         for ref in refs:
             try:
                 load(store, ref)
@@ -353,7 +353,7 @@ class _Checker:
                 unit,
             )
 
-    def _check_members(self, store: LocalStore, stack: Stack) -> None:
+    def _check_members(self, store: Store, stack: Stack) -> None:
         for ref in stack.refs:
             found, expected = members_of(load(store, ref).meta), stack.members[ref.visits - 1]
             self._require(

@@ -16,7 +16,7 @@ from cerebro.data import Dataset, Shard
 from cerebro.task import ParamDict
 from cerebro.testing.stack_contract import Memory
 from cerebro.train.progress import PROGRESS
-from cerebro.train.score import MemberScore, ScoreCall, ScoreMode
+from cerebro.train.score.calls import MemberScore, ScoreCall, ScoreMode
 from cerebro.train.visit import Framework, State, VisitCall
 from cerebro.types import Json, Split
 

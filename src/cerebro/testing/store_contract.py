@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Iterator
 
 from cerebro.errors import StoreError, UsageError
-from cerebro.storage.store import Store, is_temp, open_store
+from cerebro.storage.opening import open_store
+from cerebro.storage.store import Store, is_temp
 
 #: Names that must never reach the storage: each could lead outside it, or mean two things.
 HOSTILE_PATHS = (
@@ -134,6 +136,85 @@ class StoreContract:
         store.append("a", b"two")
         assert store.read("a") == b"onetwo"
 
+    def test_many_appends_are_one_file(self, store: Store) -> None:
+        lines = [b"%d\n" % number for number in range(150)]
+        for line in lines:
+            store.append("logs/a", line)
+        assert store.read("logs/a") == b"".join(lines)
+        assert (store.list("logs"), store.size("logs/a")) == (["a"], len(b"".join(lines)))
+
+    def test_an_appended_file_is_the_same_once_the_store_is_closed(self, store: Store) -> None:
+        for piece in (b"one", b"two", b"three"):
+            store.append("a", piece)
+        store.close()
+        assert (open_store(store.url).read("a"), store.list()) == (b"onetwothree", ["a"])
+
+    def test_another_store_of_the_same_place_appends_at_the_end(self, store: Store) -> None:
+        store.append("a", b"one")
+        store.close()
+        other = open_store(store.url)
+        other.append("a", b"two")
+        other.close()
+        assert store.read("a") == b"onetwo"
+
+    def test_an_appended_file_can_be_cut_anywhere(self, store: Store) -> None:
+        for size in (0, 2, 3, 5):
+            for piece in (b"one", b"two"):
+                store.append(f"a{size}", piece)
+            store.truncate(f"a{size}", size)
+            assert store.read(f"a{size}") == b"onetwo"[:size]
+
+    def test_an_appended_file_can_be_replaced(self, store: Store) -> None:
+        store.append("a", b"one")
+        store.append("a", b"two")
+        store.write("a", b"new")
+        assert (store.read("a"), store.size("a"), store.list()) == (b"new", 3, ["a"])
+
+    def test_an_appended_file_can_be_removed(self, store: Store) -> None:
+        store.append("a", b"one")
+        store.append("a", b"two")
+        store.remove("a")
+        assert (store.exists("a"), store.list()) == (False, [])
+
+    def test_appending_nothing_makes_an_empty_file(self, store: Store) -> None:
+        store.append("a", b"")
+        store.append("a", b"one")
+        assert (store.list(), store.read("a")) == (["a"], b"one")
+
+    def test_read_from_gives_the_rest(self, store: Store) -> None:
+        store.write("a", b"hopper")
+        store.append("b", b"hop")
+        store.append("b", b"per")
+        assert [store.read_from(name, 3) for name in "ab"] == [b"per", b"per"]
+        assert [store.read_from(name, 9) for name in "ab"] == [b"", b""]
+
+    def test_a_stream_is_written_as_one_file(self, store: Store) -> None:
+        store.write_stream("a", (piece for piece in (b"one", b"two")))
+        assert store.read("a") == b"onetwo"
+
+    def test_a_stream_that_fails_writes_nothing(self, store: Store) -> None:
+        def pieces() -> Iterator[bytes]:
+            yield b"x" * 1000
+            raise KeyError("made on purpose")
+
+        store.write("a", b"old")
+        with raises(KeyError):
+            store.write_stream("a", pieces())
+        assert (store.read("a"), store.list()) == (b"old", ["a"])
+
+    def test_a_large_file_comes_back_whole(self, store: Store) -> None:
+        pieces = [bytes([number]) * (3 << 20) for number in range(6)]
+        store.write("a", pieces)
+        buffer = bytearray(18 << 20)
+        assert store.read_into("a", buffer) == len(buffer)
+        assert buffer == b"".join(pieces)
+
+    def test_a_copy_has_the_same_bytes_and_stays(self, store: Store) -> None:
+        store.write("a", b"one")
+        store.copy("a", "d/b")
+        store.write("a", b"two")
+        assert (store.read("a"), store.read("d/b")) == (b"two", b"one")
+
     def test_exists_tells_what_is_there(self, store: Store) -> None:
         store.write("d/a", b"")
         assert [store.exists(path) for path in ("d", "d/a", "d/b", "d/a/x")] == [
@@ -196,7 +277,7 @@ class StoreContract:
             lambda path: store.append(path, b"x"),
             lambda path: store.truncate(path, 0),
             lambda path: store.read_into(path, bytearray(1)),
-            *((store.list, store.local_path) if path else ()),
+            *((store.list, store.where) if path else ()),
         ):
             with raises(UsageError, msg=path):
                 operate(path)

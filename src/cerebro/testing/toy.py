@@ -28,7 +28,7 @@ from cerebro.testing.toy_faults import (
 from cerebro.testing.toy_scores import ToyModel, loss_and_slope, score_models
 from cerebro.train.model_file import SAFETENSORS, ExportCall
 from cerebro.train.progress import PROGRESS
-from cerebro.train.score import ScoreCall, ScoreReport
+from cerebro.train.score.calls import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed, seed_host
 from cerebro.train.visit import (
     Allocate,

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from cerebro.data import BatchBuffers, Shard
 from cerebro.train.progress import PROGRESS
-from cerebro.train.score import MemberScore, ScoreCall, ScoreMode, ScoreReport
-from cerebro.train.score_columns import Predictions
+from cerebro.train.score.calls import MemberScore, ScoreCall, ScoreMode, ScoreReport
+from cerebro.train.score.columns import Predictions
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Labels: TypeAlias = npt.NDArray[np.int64]

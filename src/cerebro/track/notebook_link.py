@@ -19,7 +19,7 @@ def tensorboard_link(store: Store) -> str:
     Args:
         store: That of a run, or of several.
     """
-    path = store.local_path()
+    path = store.where()
     service = find_tensorboard(path)
     if service is not None:
         url = escape(service.url, quote=True)

@@ -25,7 +25,7 @@ from cerebro.track.records import (
     VisitFinished,
 )
 from cerebro.track.writing import append
-from cerebro.types import Params, TrialStatus
+from cerebro.types import Params, TrialStatus, trial_id
 
 #: As many points of a curve as TensorBoard shows; more are kept only where there are few trials.
 CURVE_POINTS = 1000
@@ -34,7 +34,7 @@ VISIT_POINTS = 16
 
 
 class TensorBoardTracker:
-    """Writes ``tensorboard/<trial>/events.out.tfevents…`` below a run directory.
+    """Writes ``tensorboard/<trial>/events.out.tfevents…`` below a run directory, or into ``logs``.
 
     ``train/loss`` is indexed by the trial's global step, ``epoch/<metric>`` by epoch; params and
     outcome go to the HParams tab. A resumed run adds new files that carry on where the old ones
@@ -58,9 +58,10 @@ class TensorBoardTracker:
         self,
         run_directory: str | os.PathLike[str],
         *,
+        logs: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._root = Path(run_directory)
+        self._root = Path(run_directory, layout.TENSORBOARD) if logs is None else Path(logs)
         self._params: dict[int, Params] = {}
         self._files: dict[int, str] = {}
         self._planned = 0
@@ -161,7 +162,7 @@ class TensorBoardTracker:
     def _append(self, trial: int, parts: list[bytes], now: float) -> None:
         path = self._files.get(trial)
         if path is None:
-            directory = self._root / layout.tensorboard(trial)
+            directory = self._root / trial_id(trial)
             directory.mkdir(parents=True, exist_ok=True)
             path = self._files[trial] = str(directory / self._name)
             params = events.hparams_start(self._params.get(trial, {}), wall_time=now)

@@ -12,7 +12,7 @@ import pytest
 from cerebro.cli.directory import is_starting, open_directory
 from cerebro.errors import UsageError
 from cerebro.steering import find_driver
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
 
 
@@ -27,7 +27,7 @@ def write_lock(path, *, pid, host=None, started=None):
 
 
 def test_the_process_that_holds_the_lock_is_the_driver(tmp_path):
-    store = LocalStore(tmp_path)
+    store = DirectoryStore(tmp_path)
     with RunLock(store):
         assert find_driver(store).pid == os.getpid()
     assert find_driver(store) is None
@@ -37,34 +37,34 @@ def test_a_driver_that_died_is_none(tmp_path):
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     write_lock(tmp_path, pid=process.pid)
-    assert find_driver(LocalStore(tmp_path)) is None
+    assert find_driver(DirectoryStore(tmp_path)) is None
 
 
 def test_a_process_that_began_after_the_lock_was_taken_is_another(tmp_path):
     write_lock(tmp_path, pid=os.getpid(), started=datetime.now(UTC) - timedelta(days=1))
-    assert find_driver(LocalStore(tmp_path)) is None
+    assert find_driver(DirectoryStore(tmp_path)) is None
 
 
 def test_a_driver_on_another_host_counts_as_alive(tmp_path):
     write_lock(tmp_path, pid=1, host="elsewhere")
-    assert find_driver(LocalStore(tmp_path)).host == "elsewhere"
+    assert find_driver(DirectoryStore(tmp_path)).host == "elsewhere"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_lock_that_names_nobody_has_no_driver(tmp_path, text):
     (tmp_path / "lock").write_text(text)
-    assert find_driver(LocalStore(tmp_path)) is None
+    assert find_driver(DirectoryStore(tmp_path)) is None
 
 
 @pytest.mark.parametrize("started", ["", "yesterday", None, 5])
 def test_a_lock_without_a_time_has_no_driver(tmp_path, started):
     holder = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
     (tmp_path / "lock").write_text(json.dumps(holder))
-    assert find_driver(LocalStore(tmp_path)) is None
+    assert find_driver(DirectoryStore(tmp_path)) is None
 
 
 def test_a_run_that_waits_for_its_workers_is_starting(tmp_path):
-    with RunLock(LocalStore(tmp_path)):
+    with RunLock(DirectoryStore(tmp_path)):
         store = open_directory(tmp_path)
         assert is_starting(store)
         (tmp_path / "run.json").write_text("{}")

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cerebro.cli.app import app
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.inbox import pending
 from cerebro.storage.lock import RunLock
 from tests.steered import FakeDriver, answer, write_run
@@ -51,7 +51,7 @@ def test_what_was_done_is_one_line(root, arguments, line):
 
 def test_values_are_read_as_yaml(root):
     cerebro("clone", root, "1", "lr=1e-3", "width=[64, 32]", "kind=no", "--cold")
-    ((_, command),) = pending(LocalStore(root))
+    ((_, command),) = pending(DirectoryStore(root))
     assert command.params == {"lr": 0.001, "width": [64, 32], "kind": "no"}
     assert not command.is_warm
 
@@ -74,7 +74,7 @@ def test_without_a_driver_the_command_waits(root):
     done = cerebro("stop", root, "1")
     assert done.exit_code == 0
     assert done.stdout.startswith("nobody works on this run: it will be applied when `cerebro run`")
-    assert len(pending(LocalStore(root))) == 1
+    assert len(pending(DirectoryStore(root))) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_a_wrong_request_is_one_line_and_not_sent(root, tmp_path, arguments, mes
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
-    assert pending(LocalStore(root)) == []
+    assert pending(DirectoryStore(root)) == []
 
 
 def test_a_run_that_is_starting_has_nothing_to_steer(tmp_path):
-    with RunLock(LocalStore(tmp_path)):
+    with RunLock(DirectoryStore(tmp_path)):
         done = cerebro("stop", tmp_path)
     assert done.exit_code == 2
     assert "is starting its workers: wait" in done.stderr

@@ -12,7 +12,7 @@ from cerebro.backend import InlineBackend
 from cerebro.backend.base import Event
 from cerebro.run.recovery import OpenRun, open_run
 from cerebro.run.spec import RunSpec
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.journal import read
 from tests.experiments import fit_toy
 
@@ -25,7 +25,7 @@ def records_of(root: Path, kind: str, trial: int | None = None) -> list[dict[str
     """A run's durable records of one kind, of all trials or one."""
     if not (root / layout.JOURNAL).exists():
         return []
-    found = [record for record in read(LocalStore(root)).records if record["type"] == kind]
+    found = [record for record in read(DirectoryStore(root)).records if record["type"] == kind]
     return [record for record in found if trial is None or record["trial"] == trial]
 
 
@@ -83,7 +83,7 @@ def opened(
     root: Path, spec: RunSpec, *, fresh: bool = False, force: bool = False
 ) -> AbstractContextManager[OpenRun]:
     """The run in a directory, as a driver would open it."""
-    return open_run(LocalStore(root), spec, fresh=fresh, force=force)
+    return open_run(DirectoryStore(root), spec, fresh=fresh, force=force)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

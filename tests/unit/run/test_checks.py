@@ -5,12 +5,12 @@ import pytest
 from cerebro.errors import DiskFullError
 from cerebro.run.checks import check_space
 from cerebro.run.recovery import load_history
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from tests.experiments import toy_spec
 from tests.unit.run.runs import fit_until
 
 
-class FullStore(LocalStore):
+class FullStore(DirectoryStore):
     def free_bytes(self):
         return 0
 
@@ -23,6 +23,6 @@ def test_a_stack_needs_room_for_all_checkpoints_that_may_be_kept(data, root, sta
     """Two and one more of a trial alone; of a stack six and one more, if it ever has so many."""
     spec = toy_spec(data, {"lr": [0.1, 0.2, 0.3, 0.4]}, stack=stack, epochs=epochs)
     fit_until(root, spec, 1, "visit", trial=None)
-    _, history = load_history(LocalStore(root))
+    _, history = load_history(DirectoryStore(root))
     with pytest.raises(DiskFullError, match=f"need up to {states * 100} bytes, but 0 are free"):
         check_space(FullStore(root), spec, history, state_bytes=100)

@@ -9,7 +9,7 @@ import pytest
 from cerebro.backend.base import StateRef
 from cerebro.errors import DiskFullError, StoreError
 from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.checkpoint import save as save_checkpoint
@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self, root, *, threaded=False, rule: Rule | None = None, parents=None):
         self.disk = FaultyDisk(Disk(), CountOnly())
-        self.store = LocalStore(root, self.disk)
+        self.store = DirectoryStore(root, self.disk)
         self.journal = Journal.open(self.store)
         self.posted: queue.Queue = queue.Queue()
         #: Saving waits for it.
@@ -61,7 +61,7 @@ class Bench:
         return commit
 
     def journaled(self) -> list:
-        return read(LocalStore(self.store.root)).records
+        return read(DirectoryStore(self.store.root)).records
 
 
 @pytest.fixture

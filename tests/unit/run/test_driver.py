@@ -21,7 +21,7 @@ from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.spec import Checkpointing
 from cerebro.search import make_sampler, parse_space
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.disk import Disk
 from cerebro.testing.faults import CountOnly, Fail, FaultyDisk, flip_bit
@@ -291,7 +291,7 @@ def test_a_crash_between_a_trials_last_epoch_and_its_end_trains_nothing(data, fo
 # Disks
 
 
-class SmallStore(LocalStore):
+class SmallStore(DirectoryStore):
     """A store on a disk with little space left."""
 
     def free_bytes(self):

@@ -16,7 +16,7 @@ from cerebro.run import stopping
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import Checkpointing
 from cerebro.search.domain import LogUniform
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from cerebro.train.visit import VisitCall
@@ -51,7 +51,7 @@ def stop_after(root, spec, count, **settings):
 
 
 def visits_of(root):
-    return {n: t.visits for n, t in load_history(LocalStore(root))[1].trials.items()}
+    return {n: t.visits for n, t in load_history(DirectoryStore(root))[1].trials.items()}
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])

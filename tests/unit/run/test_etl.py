@@ -14,7 +14,7 @@ from cerebro.data import open_dataset
 from cerebro.errors import DataError, UsageError
 from cerebro.etl_spec import ETLSpec
 from cerebro.run.etl import EtlSettings, run_etl
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.types import Split
 from tests.etl import Doubled, Vectorised, content, prepare, raw_of, rows_of
 
@@ -477,7 +477,7 @@ def test_nobody_reads_while_somebody_writes(tmp_path):
                     lambda: read.append(1),
                     None,
                     EtlSettings(shards=1),
-                    store=LocalStore(tmp_path),
+                    store=DirectoryStore(tmp_path),
                     backend=InlineBackend(),
                     workers=1,
                 )

@@ -13,7 +13,7 @@ from cerebro.results import Result
 from cerebro.run.fit import Settings, fit
 from cerebro.run.spec import Checkpointing
 from cerebro.search import make_sampler, parse_space
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -98,7 +98,7 @@ def test_keep_top_counts_failed_trials_last(data, root):
 def test_dropped_checkpoints_are_in_the_journal_before_they_are_gone(data, root):
     fit_toy(root, toy_spec(data, {"lr": LRS}), keep_top=1)
     assert len(records_of(root, "dropped")) == 2
-    assert read(LocalStore(root)).records[-1]["type"] == "done"
+    assert read(DirectoryStore(root)).records[-1]["type"] == "done"
 
 
 # Runs that are finished, and runs that go on
@@ -109,7 +109,7 @@ def fit_finished(root, spec, **settings):
     return fit(
         spec,
         Settings(task=ToyTask(), workers=1, **settings),
-        store=LocalStore(root),
+        store=DirectoryStore(root),
         backend=Untouchable(),
         sampler=make_sampler(spec.search, parse_space(spec.space)),
         trackers=(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerebro.results import Result
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 
@@ -20,5 +20,5 @@ def test_a_run_of_an_older_version_is_read():
 
 
 def test_its_goal_was_reached_when_the_last_visit_before_was_over():
-    visits = [record for record in read(LocalStore(RUN)).records if record["type"] == "visit"]
+    visits = [record for record in read(DirectoryStore(RUN)).records if record["type"] == "visit"]
     assert Result.open(RUN).time_to_target_s == max(visit["end_s"] for visit in visits)

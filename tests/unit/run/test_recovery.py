@@ -10,7 +10,7 @@ import pytest
 from cerebro.errors import JournalCorruptError, ResumeMismatchError, RunCorruptError, StoreError
 from cerebro.run.recovery import load_history
 from cerebro.run.spec import Checkpointing
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.journal import read
 from cerebro.storage.lock import RunLock
@@ -46,7 +46,7 @@ def test_a_forced_change_is_recorded_and_refused_no_more(unfinished, spec):
     with opened(unfinished, changed, force=True) as run:
         assert run.document is not None
         assert run.document.spec["seed"] == 7
-    forced = read(LocalStore(unfinished)).records[-1]
+    forced = read(DirectoryStore(unfinished)).records[-1]
     assert forced == {"type": "forced", "field": "seed", "old": 0, "new": 7}
     with opened(unfinished, changed) as run:
         assert len(run.history.trials) == 2
@@ -177,8 +177,8 @@ def test_reading_a_run_changes_nothing_even_while_it_is_written(finished):
     path = finished / layout.JOURNAL
     path.write_bytes(path.read_bytes()[:-5])
     before = contents(finished)
-    with RunLock(LocalStore(finished)):
-        document, history = load_history(LocalStore(finished))
+    with RunLock(DirectoryStore(finished)):
+        document, history = load_history(DirectoryStore(finished))
     assert not history.is_finished
     assert (len(history.trials), history.metric, history.mode) == (2, "val_loss", Mode.MIN)
     assert document.spec["epochs"] == 2
@@ -187,12 +187,12 @@ def test_reading_a_run_changes_nothing_even_while_it_is_written(finished):
 
 def test_a_run_that_has_just_begun_can_be_read(finished):
     (finished / layout.JOURNAL).unlink()
-    assert load_history(LocalStore(finished))[1].trials == {}
+    assert load_history(DirectoryStore(finished))[1].trials == {}
 
 
 def test_reading_where_there_is_no_run_is_a_store_error(folder):
     with pytest.raises(StoreError, match=r"must be a run directory, but has no run\.json"):
-        load_history(LocalStore(folder))
+        load_history(DirectoryStore(folder))
 
 
 def test_a_damaged_document_is_refused(finished, spec):

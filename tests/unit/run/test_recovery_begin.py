@@ -11,7 +11,7 @@ import pytest
 from cerebro.errors import RunCorruptError, RunLockedError, StoreError, UsageError
 from cerebro.run.recovery import load_history, open_run
 from cerebro.run.spec import describe
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.lock import RunLock
 from tests.unit.run.runs import contents, opened, records_of
 
@@ -45,7 +45,7 @@ def test_a_run_that_begins_has_both(root, spec):
         begin(run, spec)
         run.append({"type": "driver"})
         assert run.history.drivers == 1
-    document, history = load_history(LocalStore(root))
+    document, history = load_history(DirectoryStore(root))
     assert (document.task, history.drivers) == ("module:Class", 1)
 
 
@@ -91,7 +91,7 @@ def test_in_a_directory_that_was_there_a_refused_run_leaves_what_was_in_it(root,
 def test_a_run_that_began_stays_whatever_ends_it(root, spec, error):
     with pytest.raises(error):
         fail(opened(root, spec), error, spec=spec)
-    assert load_history(LocalStore(root))[1].trials == {}
+    assert load_history(DirectoryStore(root))[1].trials == {}
 
 
 def test_a_resumed_run_stays_when_it_is_refused(unfinished, spec):
@@ -138,7 +138,7 @@ def test_a_second_driver_of_a_new_run_removes_nothing_of_the_first(root, spec):
     """Both found no directory; the other one was faster."""
     with contextlib.ExitStack() as rival:
 
-        class SlowStore(LocalStore):
+        class SlowStore(DirectoryStore):
             def local_path(self, path=""):
                 if path == layout.LOCK and not root.exists():
                     run = rival.enter_context(opened(root, spec))
@@ -156,7 +156,7 @@ def test_a_second_driver_of_a_new_run_removes_nothing_of_the_first(root, spec):
 def test_the_lock_is_free_afterwards(root, spec):
     with pytest.raises(RuntimeError):
         fail(opened(root, spec), RuntimeError, spec=spec)
-    with RunLock(LocalStore(root)):
+    with RunLock(DirectoryStore(root)):
         pass
 
 
@@ -199,7 +199,7 @@ def test_a_fresh_run_that_is_refused_brings_the_old_one_back(folder, finished, s
 def test_a_run_with_a_live_driver_is_not_moved_aside(folder, finished, spec):
     before = contents(folder)
     with (
-        RunLock(LocalStore(finished)),
+        RunLock(DirectoryStore(finished)),
         pytest.raises(RunLockedError),
         opened(finished, spec, fresh=True),
     ):

@@ -13,10 +13,10 @@ from cerebro.data import from_arrays, open_dataset
 from cerebro.data.predictions import read_predictions
 from cerebro.errors import DataError, RunLockedError
 from cerebro.results import Result
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
 from cerebro.testing.toy import ToyTask
-from cerebro.train.score import ScoreMode
+from cerebro.train.score.calls import ScoreMode
 from cerebro.types import Split
 from tests.experiments import fast_folder
 from tests.scored import answer, ask, files, trained_run
@@ -180,7 +180,7 @@ def stop_after_first_part(request, out):
 
 
 def test_two_at_once_do_not_mix(run, out):
-    with RunLock(LocalStore(out)), pytest.raises(RunLockedError):
+    with RunLock(DirectoryStore(out)), pytest.raises(RunLockedError):
         answer(ask(run), out)
 
 

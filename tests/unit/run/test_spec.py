@@ -17,14 +17,14 @@ from cerebro.run.spec import (
     refuse_changes,
     spec_changes,
 )
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.types import Mode
 from tests.experiments import toy_spec
 
 
 @pytest.fixture
 def store(folder):
-    store = LocalStore(folder / "run")
+    store = DirectoryStore(folder / "run")
     yield store
     store.close()
 

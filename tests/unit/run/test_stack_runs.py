@@ -16,7 +16,7 @@ from cerebro.errors import ShardCorruptError, UsageError
 from cerebro.results import Result
 from cerebro.run.recovery import OpenRun, open_run
 from cerebro.run.spec import Checkpointing
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.checkpoint import load as load_checkpoint
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
@@ -38,7 +38,7 @@ def one_shard(tmp_path_factory):
 
 
 def types_of(root) -> list[str]:
-    return [str(record["type"]) for record in read(LocalStore(root)).records]
+    return [str(record["type"]) for record in read(DirectoryStore(root)).records]
 
 
 def statuses(root) -> list[TrialStatus]:
@@ -312,7 +312,7 @@ def test_a_damaged_checkpoint_takes_its_stack_back_to_the_one_before(data, root,
     fit_until(root, spec, visits, "visit", trial=None)
     files = sorted((root / "stacks" / "s0000" / "checkpoints").glob("*.safetensors"))
     files[-1].write_bytes(files[-1].read_bytes()[:-1])
-    with open_run(LocalStore(root), spec, fresh=False, force=False) as run:
+    with open_run(DirectoryStore(root), spec, fresh=False, force=False) as run:
         assert [trial.visits for trial in run.history.trials.values()] == [visits - 1] * 5
         assert "s0000 goes back to visit" in run.notices[-1]
     fit_toy(root, spec)

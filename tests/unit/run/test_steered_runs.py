@@ -13,7 +13,7 @@ from cerebro.backend.base import Done, Event
 from cerebro.results import Result
 from cerebro.run.spec import Checkpointing
 from cerebro.search.domain import LogUniform
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from tests.experiments import fit_toy, make_toy_data, toy_spec
@@ -63,7 +63,7 @@ def send(root: Path, asked: dict[str, Any]) -> None:
 
 def refused(root: Path) -> list[str | None]:
     """Of each command why it was refused, as far as a line goes."""
-    records = read(LocalStore(root)).records
+    records = read(DirectoryStore(root)).records
     found = [record["refused"] for record in records if record["type"] == "command"]
     return [None if why is None else str(why)[:40] for why in found]
 

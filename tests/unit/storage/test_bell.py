@@ -1,22 +1,29 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import threading
+import uuid
 
 import pytest
 
 from cerebro.errors import UsageError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore, open_store
 from cerebro.storage.bell import Bell, ring
+from cerebro.storage.remote_objects import open_objects
+from cerebro.storage.remote_retry import Retry
+from cerebro.storage.remote_store import RemoteStore
+from cerebro.testing import bucket
+from cerebro.testing.faults import Fail, FaultyObjects
 
 PATIENCE_S = 30.0
 
 
 @pytest.fixture
 def store(tmp_path):
-    return LocalStore(tmp_path / "run")
+    return DirectoryStore(tmp_path / "run")
 
 
 @pytest.fixture
@@ -109,3 +116,25 @@ def test_an_inbox_outside_of_the_run_is_refused(store, tmp_path):
     os.symlink(tmp_path, f"{store.root}/inbox")
     with pytest.raises(UsageError, match="Remove the link"):
         Bell(store, int)
+
+
+def test_on_a_remote_store_what_is_new_in_the_inbox_rings():
+    store = open_store(f"memory://bells-{uuid.uuid4().hex}")
+    heard = threading.Event()
+    with Bell(store, heard.set, look_s=0.01):
+        assert ring(store) is False
+        for number in range(2):
+            store.write(f"inbox/{number}.json", b"{}")
+            assert heard.wait(10)
+            heard.clear()
+
+
+def test_a_remote_store_that_cannot_be_listed_silences_nobody(tmp_path):
+    bucket.register()
+    url = f"bucket://{tmp_path}/run"
+    objects = FaultyObjects(open_objects(url)[0], Fail(1, errno.EIO))
+    heard = threading.Event()
+    with Bell(RemoteStore(url, objects, retry=Retry(attempts=1)), heard.set, look_s=0.01):
+        open_store(url).write("inbox/a.json", b"{}")
+        assert heard.wait(10)
+    assert objects.has_fired

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cerebro.errors import CheckpointCorruptError, DiskFullError, UsageError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.checkpoint import CheckpointRef, collect, load, save, sweep
 from cerebro.storage.disk import Disk
 from cerebro.storage.store import is_temp
@@ -25,7 +25,7 @@ REF = CheckpointRef(unit=7, visits=12, name="v000012-a0", sha256="0" * 64, bytes
 
 @pytest.fixture
 def store(tmp_path):
-    store = LocalStore(tmp_path / "run")
+    store = DirectoryStore(tmp_path / "run")
     yield store
     store.close()
 
@@ -76,7 +76,7 @@ def test_the_data_gets_its_name_before_the_manifest(store, tmp_path):
             super().rename(source, target)
 
     spy = Spy()
-    save_one(LocalStore(tmp_path / "run", spy))
+    save_one(DirectoryStore(tmp_path / "run", spy))
     assert spy.renamed == ("safetensors", "json")
 
 
@@ -170,16 +170,16 @@ def test_a_manifest_that_is_none_is_detected(store, text):
 
 
 def test_a_full_disk_at_every_operation_harms_nothing(tmp_path):
-    old = save_one(LocalStore(tmp_path))
+    old = save_one(DirectoryStore(tmp_path))
     counter = FaultyDisk(Disk(), CountOnly())
-    save_one(LocalStore(tmp_path, counter), visits=2)
+    save_one(DirectoryStore(tmp_path, counter), visits=2)
     for at, name in enumerate(counter.operations, 1):
         if name == "make_dir":
             continue
         disk = FaultyDisk(Disk(), Fail(at, errno.ENOSPC, only=WRITES))
         with pytest.raises(DiskFullError):
-            save_one(LocalStore(tmp_path, disk), visits=2)
-        store = LocalStore(tmp_path)
+            save_one(DirectoryStore(tmp_path, disk), visits=2)
+        store = DirectoryStore(tmp_path)
         assert load(store, old).data == STATE
         assert not any(map(is_temp, store.list("trials/t0000/checkpoints")))
 
@@ -200,7 +200,7 @@ def test_collect_removes_manifests_first(store, tmp_path):
 
     save_one(store)
     spy = Spy()
-    collect(LocalStore(tmp_path / "run", spy), 0, set())
+    collect(DirectoryStore(tmp_path / "run", spy), 0, set())
     assert spy.removed == ("json", "safetensors")
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cerebro.errors import UsageError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.inbox import MAX_BYTES, MAX_FILES, Command, Refusal, Verb, pending, remove
 from cerebro.storage.inbox import send as send_command
 
@@ -21,7 +21,7 @@ STOP = Command(command=Verb.STOP)
 
 @pytest.fixture
 def store(tmp_path):
-    return LocalStore(tmp_path / "run")
+    return DirectoryStore(tmp_path / "run")
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_commands_wait_in_the_order_in_which_they_were_sent(store):
 
 def test_people_who_send_at_once_do_not_disturb_each_other(store):
     def send_many():
-        own = LocalStore(store.root)
+        own = DirectoryStore(store.root)
         for n in range(25):
             send_command(own, Command(command=Verb.STOP, trial=n))
 
@@ -273,5 +273,5 @@ def test_whatever_a_file_holds_is_a_command_or_refused(data):
         inbox = Path(folder, "inbox")
         inbox.mkdir()
         drop(inbox / "x.json", data)
-        found = only(LocalStore(folder))
+        found = only(DirectoryStore(folder))
     assert isinstance(found, Command | Refusal)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro.errors import DiskFullError, JournalCorruptError, LeaseLostError, StoreError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.disk import Disk
 from cerebro.storage.journal import Journal, encode, read
 from cerebro.testing.faults import WRITES, CountOnly, Fail, FaultyDisk
@@ -29,7 +29,7 @@ some_records = st.lists(records, min_size=1, max_size=6)
 
 @pytest.fixture
 def store(tmp_path):
-    store = LocalStore(tmp_path / "run")
+    store = DirectoryStore(tmp_path / "run")
     yield store
     store.close()
 
@@ -38,7 +38,7 @@ def store(tmp_path):
 def shared():
     """A store for the examples of a property; each writes the journal anew."""
     with tempfile.TemporaryDirectory() as directory:
-        store = LocalStore(directory)
+        store = DirectoryStore(directory)
         yield store
         store.close()
 
@@ -74,7 +74,7 @@ def test_a_line_is_length_checksum_and_json(store):
 
 def test_an_append_is_one_write_and_one_sync(tmp_path):
     disk = FaultyDisk(Disk(), CountOnly())
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     journal.append([{"n": 0}])
     disk.operations.clear()
     journal.append([{"n": 1}, {"n": 2}])
@@ -83,7 +83,7 @@ def test_an_append_is_one_write_and_one_sync(tmp_path):
 
 def test_appending_nothing_does_nothing(tmp_path):
     disk = FaultyDisk(Disk(), CountOnly())
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     disk.operations.clear()
     journal.append([])
     assert disk.operations == []
@@ -210,10 +210,10 @@ def test_a_writer_that_lost_its_lease_never_writes_again(store):
 
 @pytest.mark.parametrize("only", ["append", "sync"])
 def test_a_failed_append_is_undone(tmp_path, only):
-    good = LocalStore(tmp_path)
+    good = DirectoryStore(tmp_path)
     Journal.open(good).append([{"n": 0}])
     disk = FaultyDisk(Disk(), Fail(1, errno.ENOSPC, always=True, only=frozenset({only})))
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     with pytest.raises(DiskFullError, match="bytes are needed"):
         journal.append([{"n": 1}])
     assert Journal.open(good).records == [{"n": 0}]
@@ -221,10 +221,10 @@ def test_a_failed_append_is_undone(tmp_path, only):
 
 
 def test_what_a_failed_append_left_is_repaired_on_opening(tmp_path):
-    good = LocalStore(tmp_path)
+    good = DirectoryStore(tmp_path)
     Journal.open(good).append([{"n": 0}])
     disk = FaultyDisk(Disk(), Fail(1, errno.EIO, always=True, only=WRITES - {"make_dir"}))
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     with pytest.raises(StoreError):
         journal.append([{"n": 1}])
     journal = Journal.open(good)
@@ -233,7 +233,7 @@ def test_what_a_failed_append_left_is_repaired_on_opening(tmp_path):
 
 def test_after_a_failed_append_none_is_taken(tmp_path):
     disk = FaultyDisk(Disk(), CountOnly())
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     disk.rule = Fail(len(disk.operations) + 3, errno.EIO)
     with pytest.raises(StoreError, match="Input/output"):
         journal.append([{"n": 1}])
@@ -243,7 +243,7 @@ def test_after_a_failed_append_none_is_taken(tmp_path):
 
 def test_a_size_that_cannot_be_read_is_no_lost_lease(tmp_path):
     disk = FaultyDisk(Disk(), CountOnly())
-    journal = Journal.open(LocalStore(tmp_path, disk))
+    journal = Journal.open(DirectoryStore(tmp_path, disk))
     disk.rule = Fail(len(disk.operations) + 1, errno.EIO)
     with pytest.raises(StoreError, match="Input/output") as caught:
         journal.append([{"n": 1}])

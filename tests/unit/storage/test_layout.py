@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 
 
 @pytest.mark.parametrize("name", [name for name in vars(layout) if name.isupper()])
 def test_every_name_can_be_written(tmp_path, name):
-    LocalStore(tmp_path).write(getattr(layout, name), b"")
+    DirectoryStore(tmp_path).write(getattr(layout, name), b"")
     assert (tmp_path / getattr(layout, name)).exists()
 
 
 @pytest.mark.parametrize("trial", [0, 9999, 123456])
 def test_everything_of_a_trial_but_its_events_lies_in_its_directory(tmp_path, trial):
-    store = LocalStore(tmp_path)
+    store = DirectoryStore(tmp_path)
     name = layout.checkpoint_name(1_000_000, 12)
     paths = [
         layout.params(trial),

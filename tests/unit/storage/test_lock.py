@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from cerebro.errors import RunLockedError, StoreError
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock, read_holder
 
 HOLD = """
 import sys
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
-lock = RunLock(LocalStore(sys.argv[1]))
+lock = RunLock(DirectoryStore(sys.argv[1]))
 lock.acquire()
 print("held", flush=True)
 sys.stdin.read()
@@ -25,7 +25,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def store(tmp_path):
-    return LocalStore(tmp_path / "run")
+    return DirectoryStore(tmp_path / "run")
 
 
 @pytest.fixture

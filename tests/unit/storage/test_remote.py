@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import pytest
+from fsspec.registry import _registry as registered
 
 from cerebro.errors import MissingDependencyError, StoreError, UsageError
 from cerebro.storage.remote import (
@@ -358,7 +360,10 @@ def test_names_that_lead_out_are_refused(root, name):
         join(root, name)
 
 
-def test_a_missing_package_is_named():
+def test_a_missing_package_is_named(monkeypatch):
+    for protocol, package in (("s3", "s3fs"), ("gs", "gcsfs")):
+        monkeypatch.delitem(registered, protocol, raising=False)
+        monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependencyError, match="pip install s3fs"):
         read_url("s3://bucket/a")
     with pytest.raises(MissingDependencyError, match="pip install gcsfs"):

@@ -8,7 +8,7 @@ from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
 from cerebro.errors import CheckpointCorruptError, UsageError
-from cerebro.storage import LocalStore, layout
+from cerebro.storage import DirectoryStore, layout
 from cerebro.storage.checkpoint import collect, load, save, sweep
 from cerebro.storage.stacked import members_of, take_member, taken_out
 
@@ -21,7 +21,7 @@ TENSORS = {
 
 @pytest.fixture
 def store(tmp_path):
-    found = LocalStore(tmp_path)
+    found = DirectoryStore(tmp_path)
     yield found
     found.close()
 

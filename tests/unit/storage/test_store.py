@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from cerebro.errors import DiskFullError, StoreError, UsageError
-from cerebro.storage import LocalStore, open_store
+from cerebro.storage import DirectoryStore, open_store
 from cerebro.storage.disk import Disk
 from cerebro.storage.store import is_temp
 from cerebro.testing.faults import WRITES, CountOnly, Fail, FaultyDisk
@@ -36,19 +36,19 @@ def limited_file_size(size):
 def counting_store(root):
     """A store whose root exists already, and the list of its operations from now on."""
     disk = FaultyDisk(Disk(), CountOnly())
-    store = LocalStore(root, disk)
+    store = DirectoryStore(root, disk)
     store.write("first", b"")
     disk.operations.clear()
     return store, disk.operations
 
 
 def test_making_a_store_touches_nothing(root):
-    LocalStore(root)
+    DirectoryStore(root)
     assert not root.exists()
 
 
 def test_reading_touches_nothing(root):
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     assert store.list() == []
     assert not store.exists("a")
     assert not root.exists()
@@ -106,37 +106,37 @@ def test_truncating_is_durable(root):
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_a_full_disk_at_any_operation_keeps_the_old_file_and_no_temp(root, at, code):
-    LocalStore(root).write("a", b"old")
+    DirectoryStore(root).write("a", b"old")
     # Operation 1 finds the root.
     disk = FaultyDisk(Disk(), Fail(at + 1, code, only=WRITES))
     with pytest.raises(DiskFullError, match=r"3 bytes are needed and \d+ are free"):
-        LocalStore(root, disk).write("a", b"new")
+        DirectoryStore(root, disk).write("a", b"new")
     # Only the directory's sync comes after the new bytes have their name.
-    assert LocalStore(root).read("a") == (b"new" if at == 4 else b"old")
-    assert LocalStore(root).list() == ["a"]
+    assert DirectoryStore(root).read("a") == (b"new" if at == 4 else b"old")
+    assert DirectoryStore(root).list() == ["a"]
 
 
 @pytest.mark.parametrize("at", range(2, 9))
 def test_a_full_disk_among_many_files_leaves_no_temp(root, at):
-    LocalStore(root).write("old", b"old")
+    DirectoryStore(root).write("old", b"old")
     disk = FaultyDisk(Disk(), Fail(at, errno.ENOSPC, always=True, only=WRITES))
     with pytest.raises(DiskFullError):
-        LocalStore(root, disk).write_many({"a": b"1", "b": b"2"})
-    assert not any(map(is_temp, LocalStore(root).list()))
-    assert LocalStore(root).read("old") == b"old"
+        DirectoryStore(root, disk).write_many({"a": b"1", "b": b"2"})
+    assert not any(map(is_temp, DirectoryStore(root).list()))
+    assert DirectoryStore(root).read("old") == b"old"
 
 
 def test_a_failed_sync_is_not_tried_again(root):
-    LocalStore(root).write("a", b"old")
+    DirectoryStore(root).write("a", b"old")
     disk = FaultyDisk(Disk(), Fail(3, errno.EIO))
     with pytest.raises(StoreError, match="Input/output error"):
-        LocalStore(root, disk).write("a", b"new")
+        DirectoryStore(root, disk).write("a", b"new")
     assert disk.operations == ["make_dir", "create", "sync", "remove"]
-    assert LocalStore(root).read("a") == b"old"
+    assert DirectoryStore(root).read("a") == b"old"
 
 
 def test_a_real_full_disk_is_reported_with_the_bytes_needed(root):
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     store.write("a", b"old")
     with limited_file_size(1000), pytest.raises(DiskFullError, match="5000 bytes are needed"):
         store.write("a", b"x" * 5000)
@@ -146,23 +146,23 @@ def test_a_real_full_disk_is_reported_with_the_bytes_needed(root):
 
 def test_an_error_names_the_file_and_a_remedy(root):
     with pytest.raises(StoreError, match=r"cannot read .*/runs/nope: No such file .*Check that"):
-        LocalStore(root).read("nope")
+        DirectoryStore(root).read("nope")
 
 
 def test_an_error_carries_the_number_of_the_system(root):
     with pytest.raises(StoreError) as caught:
-        LocalStore(root).read("nope")
+        DirectoryStore(root).read("nope")
     assert caught.value.errno == errno.ENOENT
 
 
 def test_a_root_that_is_a_file_is_a_store_error(root):
     root.write_bytes(b"")
     with pytest.raises(StoreError, match="Not a directory"):
-        LocalStore(root).write("a", b"1")
+        DirectoryStore(root).write("a", b"1")
 
 
 def test_a_temp_of_a_dead_process_with_our_pid_is_no_obstacle(root):
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     store.write("a", b"1")
     number = next_temp_number(store)
     stale = root / f".tmp-{os.getpid()}-{number + 1}-b"
@@ -180,13 +180,13 @@ def next_temp_number(store):
             seen.append(path)
             super().create(path, chunks)
 
-    LocalStore(store.root, Spy()).write("spied", b"")
+    DirectoryStore(store.root, Spy()).write("spied", b"")
     store.remove("spied")
     return int(os.path.basename(seen[0]).split("-")[2])
 
 
 def test_two_stores_of_one_directory_write_at_once(root):
-    stores = [LocalStore(root), LocalStore(root)]
+    stores = [DirectoryStore(root), DirectoryStore(root)]
 
     def write(store):
         for _ in range(100):
@@ -197,7 +197,7 @@ def test_two_stores_of_one_directory_write_at_once(root):
         thread.start()
     for thread in threads:
         thread.join()
-    assert LocalStore(root).list() == ["a"]
+    assert DirectoryStore(root).list() == ["a"]
 
 
 def test_bytes_are_not_copied_to_be_written(root):
@@ -209,7 +209,7 @@ def test_bytes_are_not_copied_to_be_written(root):
             super().create(path, chunks)
 
     data = memoryview(bytearray(10))
-    LocalStore(root, Spy()).write("a", data)
+    DirectoryStore(root, Spy()).write("a", data)
     assert seen[0] is data
 
 
@@ -218,7 +218,7 @@ def test_a_link_out_of_the_store_is_refused(root, tmp_path):
     canary.write_bytes(b"alive")
     root.mkdir()
     (root / "link").symlink_to(canary)
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     for operate in (store.read, store.remove, store.size, lambda path: store.write(path, b"x")):
         with pytest.raises(UsageError, match="link out of"):
             operate("link")
@@ -229,7 +229,7 @@ def test_a_linked_directory_out_of_the_store_is_refused(root, tmp_path):
     root.mkdir()
     (root / "trials").symlink_to(tmp_path)
     with pytest.raises(UsageError, match="link out of"):
-        LocalStore(root).write("trials/a", b"x")
+        DirectoryStore(root).write("trials/a", b"x")
     assert not (tmp_path / "a").exists()
 
 
@@ -239,11 +239,11 @@ def test_a_link_to_a_sibling_with_the_same_prefix_is_refused(root, tmp_path):
     evil.mkdir()
     (root / "link").symlink_to(evil)
     with pytest.raises(UsageError, match="link out of"):
-        LocalStore(root).write("link/a", b"x")
+        DirectoryStore(root).write("link/a", b"x")
 
 
 def test_a_link_inside_the_store_is_followed(root):
-    store = LocalStore(root)
+    store = DirectoryStore(root)
     store.write("real/a", b"1")
     (root / "link").symlink_to(root / "real")
     assert store.read("link/a") == b"1"
@@ -252,25 +252,25 @@ def test_a_link_inside_the_store_is_followed(root):
 def test_a_root_that_is_a_link_is_followed(root, tmp_path):
     (tmp_path / "real").mkdir()
     root.symlink_to(tmp_path / "real")
-    LocalStore(root).write("a", b"1")
+    DirectoryStore(root).write("a", b"1")
     assert (tmp_path / "real" / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../..", ""])
 def test_a_child_outside_the_store_is_refused(root, name):
     with pytest.raises(UsageError):
-        LocalStore(root).child(name)
+        DirectoryStore(root).child(name)
 
 
 @pytest.mark.parametrize("root", ["", "a\0b"])
 def test_a_root_must_be_a_possible_name(root):
     with pytest.raises(UsageError, match="must be a directory"):
-        LocalStore(root)
+        DirectoryStore(root)
 
 
 def test_a_relative_root_is_fixed_when_the_store_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    store = LocalStore("runs")
+    store = DirectoryStore("runs")
     monkeypatch.chdir("/")
     assert store.root == str(tmp_path / "runs")
 
@@ -288,7 +288,7 @@ def test_a_file_url_is_decoded_once(tmp_path):
 
 
 def test_the_url_of_a_store_with_odd_characters_opens_it(tmp_path):
-    store = LocalStore(tmp_path / "a b#c?d%20")
+    store = DirectoryStore(tmp_path / "a b#c?d%20")
     assert open_store(store.url).root == store.root
 
 
@@ -309,13 +309,8 @@ def test_other_urls_are_refused_without_repeating_credentials(url):
     assert "SECRET" not in str(caught.value)
 
 
-def test_the_refusal_of_a_remote_store_names_its_scheme():
-    with pytest.raises(UsageError, match=r"s3://.*Remote stores are not there yet"):
-        open_store("s3://bucket")
-
-
 def test_a_closed_store_may_be_moved_away_and_used_again(tmp_path):
-    store = LocalStore(tmp_path / "run")
+    store = DirectoryStore(tmp_path / "run")
     for _ in range(2):
         store.write("trials/t0000/params.json", b"{}")
         store.append("journal.jsonl", b"x")

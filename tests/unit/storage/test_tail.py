@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import encode
 from cerebro.storage.tail import Tail
 from cerebro.types import Json
@@ -10,7 +10,7 @@ from cerebro.types import Json
 
 @pytest.fixture
 def store(tmp_path):
-    return LocalStore(tmp_path)
+    return DirectoryStore(tmp_path)
 
 
 @pytest.fixture

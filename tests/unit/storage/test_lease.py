@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cerebro.errors import LeaseLostError, RunLockedError
+from cerebro.storage import open_store
+from cerebro.storage.journal import Journal
+from cerebro.storage.lease import Lease, read_lease_holder
+from cerebro.storage.lock import RunLock, read_holder
+from cerebro.testing import bucket
+
+HOLD = """
+import sys
+from cerebro.storage import open_store
+from cerebro.storage.journal import Journal
+from cerebro.storage.lease import Lease
+from cerebro.testing import bucket
+bucket.register()
+store = open_store(sys.argv[1])
+lease = Lease(store, lease_s=float(sys.argv[2]))
+lease.acquire()
+journal = Journal.open(store)
+print("held", flush=True)
+for line in sys.stdin:
+    try:
+        journal.append([{"by": "first"}])
+        print("written", flush=True)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+lease.release()
+"""
+
+
+@pytest.fixture
+def url(tmp_path):
+    bucket.register()
+    return f"bucket://{tmp_path}/run"
+
+
+@pytest.fixture
+def store(url):
+    return open_store(url)
+
+
+class Driver:
+    """Another process that holds the lease, and appends to the journal when told to."""
+
+    def __init__(self, url, lease_s):
+        command = [sys.executable, "-c", HOLD, url, str(lease_s)]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, text=True)
+        assert self.read() == "held"
+
+    def read(self):
+        return self.process.stdout.readline().strip()
+
+    def write(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(url):
+    drivers = []
+
+    def begin(lease_s=30.0):
+        drivers.append(Driver(url, lease_s))
+        return drivers[-1]
+
+    yield begin
+    for driver in drivers:
+        driver.close()
+
+
+def elsewhere(url, lease_s, **options):
+    """A lease as a process on another machine has it."""
+    return Lease(open_store(url), lease_s=lease_s, machine="another one", **options)
+
+
+def test_a_lease_is_taken_and_given_back(store):
+    with RunLock(store):
+        holder = read_holder(store)
+        assert holder is not None
+        assert holder.pid == os.getpid()
+    assert read_holder(store) is None
+
+
+def test_a_released_lease_can_be_taken_again(store):
+    lock = RunLock(store)
+    for _ in range(3):
+        with lock:
+            pass
+    assert len([name for name in store.list() if name.startswith("lock.")]) == 1
+
+
+def test_a_second_lease_in_one_process_is_refused_at_once(url):
+    with RunLock(open_store(url)), pytest.raises(RunLockedError, match=f"pid {os.getpid()}"):
+        RunLock(open_store(url)).acquire()
+
+
+def test_a_lease_of_a_process_that_was_killed_here_is_taken_over_at_once(store, start):
+    driver = start()
+    driver.process.send_signal(signal.SIGKILL)
+    driver.process.wait()
+    began = time.monotonic()
+    with RunLock(store):
+        pass
+    assert time.monotonic() - began < 10
+
+
+def test_a_lease_that_is_renewed_is_refused_with_host_and_pid(url, start):
+    driver = start(lease_s=0.6)
+    with pytest.raises(RunLockedError, match=f"pid {driver.process.pid}"):
+        elsewhere(url, 0.6).acquire()
+
+
+def test_a_lease_of_another_machine_is_taken_over_once_it_is_stale(url, store, start):
+    start(lease_s=0.4).close()
+    lease = elsewhere(url, 0.4)
+    began = time.monotonic()
+    lease.acquire()
+    try:
+        assert time.monotonic() - began >= 0.4
+        assert read_lease_holder(store).pid == os.getpid()
+    finally:
+        lease.release()
+
+
+def test_of_several_who_take_over_one_succeeds(url, start):
+    start(lease_s=0.4).close()
+    outcomes = []
+    together = threading.Barrier(6)
+
+    def contend():
+        lease = elsewhere(url, 0.4)
+        together.wait()
+        try:
+            lease.acquire()
+        except RunLockedError:
+            outcomes.append(None)
+        else:
+            outcomes.append(lease)
+
+    threads = [threading.Thread(target=contend) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    held = [lease for lease in outcomes if lease is not None]
+    assert len(held) == 1
+    held[0].release()
+
+
+def test_a_driver_that_was_frozen_stops_before_it_writes_again(url, store, start):
+    """R6: stopped past its lease, overtaken, and let go: it must not write a thing."""
+    driver = start(lease_s=0.5)
+    assert driver.write() == "written"
+    driver.process.send_signal(signal.SIGSTOP)
+    lease = elsewhere(url, 0.5)
+    lease.acquire()
+    try:
+        journal = Journal.open(store)
+        journal.append([{"by": "second"}])
+        driver.process.send_signal(signal.SIGCONT)
+        assert driver.write() == "LeaseLostError"
+        journal.append([{"by": "second"}])
+        assert [record["by"] for record in Journal.open(open_store(store.url)).records] == [
+            "first",
+            "second",
+            "second",
+        ]
+    finally:
+        driver.process.send_signal(signal.SIGCONT)
+        lease.release()
+
+
+def test_a_lost_lease_is_not_given_back(url):
+    now = [0.0]
+    first = Lease(open_store(url), lease_s=10_000.0, clock=lambda: now[0])
+    first.acquire()
+
+    def pass_time(seconds):
+        now[0] += seconds
+
+    second = elsewhere(url, 10_000.0, clock=lambda: now[0], sleep=pass_time)
+    second.acquire()
+    with pytest.raises(LeaseLostError, match="another driver"):
+        first.check()
+    first.release()
+    assert read_lease_holder(open_store(url)) is not None
+    second.release()
+    assert read_lease_holder(open_store(url)) is None
+
+
+def test_a_lease_that_nobody_took_over_is_trusted_again_after_a_long_sleep(url):
+    now = [0.0]
+    store = open_store(url)
+    lease = Lease(store, lease_s=10_000.0, clock=lambda: now[0])
+    lease.acquire()
+    now[0] += 50_000.0
+    store.write("a", b"1")
+    lease.release()
+    assert store.read("a") == b"1"
+
+
+def test_a_damaged_lease_can_be_taken_over(store):
+    store.write("lock.000004", b"{")
+    with RunLock(store):
+        assert "lock.000005" in store.list()
