@@ -19,6 +19,8 @@ PUBLIC_MODULES = (
     "cerebro.scores",
     "cerebro.data",
     "cerebro.tune",
+    "cerebro.keras",
+    "cerebro.torch",
     "cerebro.zoo",
     "cerebro.storage",
     "cerebro.backend",

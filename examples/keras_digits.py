@@ -8,8 +8,7 @@ from pathlib import Path
 
 import cerebro
 from cerebro import Experiment, tune
-from cerebro.train.keras.compiled import Compiled
-from cerebro.train.keras.task import KerasTask
+from cerebro.keras import Compiled, KerasTask
 
 FOLDER = Path("keras_digits")
 

@@ -43,7 +43,13 @@ PUBLIC = {
         "open_dataset",
         "permutation",
     ],
-    "cerebro.keras": ["CerebroModel", "KerasEstimator", "SparkEstimator"],
+    "cerebro.keras": [
+        "CerebroModel",
+        "Compiled",
+        "KerasEstimator",
+        "KerasTask",
+        "SparkEstimator",
+    ],
     "cerebro.storage": [
         "DirectoryStore",
         "HDFSStore",

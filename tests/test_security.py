@@ -12,8 +12,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "cerebro"
 
 # Modules whose readers can run code found in what they read.
 UNSAFE_READERS = {"_pickle", "cPickle", "dill", "joblib", "marshal", "pickle", "shelve"}
-# The one private pipe between the driver and a child it started itself: (file, module) pairs.
-ALLOWED_READERS = {("backend/worker.py", "pickle")}
+# Private pipes between the driver and what it started, its own and Spark's: (file, module) pairs.
+ALLOWED_READERS = {("backend/worker.py", "pickle"), ("backend/spark/wire.py", "pickle")}
 
 BANNED_CALLS = {
     "__import__",

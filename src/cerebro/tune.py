@@ -1,5 +1,7 @@
 """Search spaces, as people write them: `{"lr": tune.loguniform(1e-4, 1e-1), "width": [32, 64]}`.
 
+And search classes for estimators: `GridSearch`, `RandomSearch`, `TPESearch` (also `HyperOpt`).
+
 A plain list means `choice` and any other plain value is a constant. `choice`, `uniform` and their
 kin take the values themselves. The `hp_` family is that of the original Cerebro: its log-scale
 members take exponents of ten. Every domain has `sample_value()`.
@@ -7,7 +9,9 @@ members take exponents of ten. Every domain has `sample_value()`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cerebro.errors import UsageError
 from cerebro.search.domain import (
@@ -22,7 +26,18 @@ from cerebro.search.domain import (
     check_number,
 )
 
+if TYPE_CHECKING:
+    from cerebro.estimators.result import ModelSelectionResult
+    from cerebro.estimators.search import ModelSelection
+    from cerebro.estimators.searches import GridSearch, HyperOpt, RandomSearch, TPESearch
+
 __all__ = [
+    "GridSearch",
+    "HyperOpt",
+    "ModelSelection",
+    "ModelSelectionResult",
+    "RandomSearch",
+    "TPESearch",
     "choice",
     "grid",
     "hp_choice",
@@ -36,6 +51,26 @@ __all__ = [
     "randint",
     "uniform",
 ]
+
+#: Loaded at first use: spaces alone need nothing of what they load.
+_LAZY = {
+    "GridSearch": "cerebro.estimators.searches",
+    "HyperOpt": "cerebro.estimators.searches",
+    "ModelSelection": "cerebro.estimators.search",
+    "ModelSelectionResult": "cerebro.estimators.result",
+    "RandomSearch": "cerebro.estimators.searches",
+    "TPESearch": "cerebro.estimators.searches",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'cerebro.tune' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def choice(values: Sequence[object]) -> Choice:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from cerebro.data import Shard, SparseRows, from_arrays
-from cerebro.train.torch import TorchFramework
-from cerebro.train.torch_device import DeviceBatches, ResidentShards
+from cerebro.train.torch.device import DeviceBatches, ResidentShards
+from cerebro.train.torch.framework import TorchFramework
 from tests.unit.train.bare import LineTask, allocate, make_call, make_data, make_eval
 
 pytestmark = pytest.mark.gpu

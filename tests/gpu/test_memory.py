@@ -15,7 +15,7 @@ from cerebro import Experiment, Task
 from cerebro.backend.base import FailureKind
 from cerebro.backend.failure import describe_failure
 from cerebro.data import Dataset, from_arrays
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import OutOfMemory, Stacking
 from cerebro.types import Split, TrialStatus
 from tests.unit.train.bare import allocate, make_call

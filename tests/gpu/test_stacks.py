@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from cerebro.train.torch import TorchFramework
+from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Stacking
 from cerebro.types import Split
 from tests import zoo

@@ -27,8 +27,9 @@ from cerebro.data.manifest import FILE, SHARD_FILE, DatasetManifest, ShardInfo
 from cerebro.data.order import shuffle
 from cerebro.data.schema import Schema, check_same_schema
 from cerebro.data.shard import sha256
-from cerebro.errors import DataError, UsageError
+from cerebro.errors import DataError, RunLockedError, UsageError
 from cerebro.storage.disk import Disk
+from cerebro.storage.lock import RunLock
 from cerebro.storage.opening import open_directory
 from cerebro.storage.store import DirectoryStore, Store, is_temp
 from cerebro.types import Split
@@ -61,12 +62,7 @@ def publish(
     store = store or open_directory(path)
     root = store.local_path()
     plan = _plan(tables, cut)
-    if os.path.exists(root) and not os.path.isdir(root):
-        raise UsageError(f"a dataset is a directory, but {root} is a file. Choose another path.")
-    if not os.path.isdir(root):
-        os.makedirs(root, exist_ok=True)
-        Disk().sync_dir(os.path.dirname(root))
-    with sole_writer(root):
+    with sole_writer_at(store):
         _write(store, root, plan)
     return open_dataset(root)
 
@@ -248,6 +244,36 @@ def _strays(names: list[str], keep: set[str]) -> Iterator[str]:
 def _remove(store: Store, names: set[str]) -> None:
     for name in sorted(names):
         store.remove(name)
+
+
+@contextlib.contextmanager
+def sole_writer_at(store: Store) -> Iterator[None]:
+    """Nobody else writes the dataset of a store meanwhile; a directory is made, a URL leased."""
+    if isinstance(store, DirectoryStore):
+        _make_directory(store.local_path())
+        with sole_writer(store.local_path()):
+            yield
+        return
+    lock = RunLock(store)
+    try:
+        lock.acquire()
+    except RunLockedError as error:
+        raise DataError(
+            f"only one process may write a dataset at a time, but another one is writing "
+            f"{store.where()}. Wait for it or choose another place."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _make_directory(root: str) -> None:
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise UsageError(f"a dataset is a directory, but {root} is a file. Choose another path.")
+    if not os.path.isdir(root):
+        os.makedirs(root, exist_ok=True)
+        Disk().sync_dir(os.path.dirname(root))
 
 
 @contextlib.contextmanager

@@ -88,18 +88,24 @@ def describe_value(value: object) -> str:
 
 
 def digest_function(function: Callable[..., object]) -> str:
-    """SHA-256 of what a function does, for a task of ours that holds one of the user's.
+    """SHA-256 of what a function does, for something of ours that holds one of the user's.
 
     That is its code, that of what it calls beside it, and what it closes over, as far as can be
-    told.
+    told. It may be a partial, a method or an object that can be called too.
 
     >>> digest_function(lambda x: x + 1) == digest_function(lambda x: x + 2)
     False
     """
-    code = function if isinstance(function, FunctionType) else type(function).__call__
-    home = type("function", (), {"__module__": code.__module__, "function": code})
-    parts = list(describe_code(home))
+    parts: list[str] = []
+    inner: object = function
+    while isinstance(inner, functools.partial | MethodType):
+        inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
+    code = inner if isinstance(inner, FunctionType) else inspect.getattr_static(inner, "__call__")
+    if isinstance(code, FunctionType):
+        home = type("function", (), {"__module__": code.__module__, "function": code})
+        parts += describe_code(home)
     with contextlib.suppress(ValueError):
+        # What it closes over, or what an object that is called holds.
         parts.append(describe_value(function))
     return _digest_parts(parts)
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.disk import Disk
 from cerebro.storage.store import is_temp
 from cerebro.testing.faults import (
@@ -30,7 +30,7 @@ def root(tmp_path):
 
 def write(root, rule, data=b"0123456789"):
     disk = FaultyDisk(Disk(), rule)
-    LocalStore(root, disk).write("a", data)
+    DirectoryStore(root, disk).write("a", data)
     return disk
 
 
@@ -56,7 +56,7 @@ def test_counting_lists_the_operations_and_changes_nothing(root):
 def test_a_kill_at_any_operation_leaves_all_or_nothing(root, rule, at):
     assert die(root, rule(at)) == signal.SIGKILL
     is_named = at > 5 or (at == 5 and rule is KillAfter)
-    names = [name for name in LocalStore(root).list() if not is_temp(name)]
+    names = [name for name in DirectoryStore(root).list() if not is_temp(name)]
     assert names == (["a"] if is_named else [])
     if is_named:
         assert (root / "a").read_bytes() == b"0123456789"
@@ -152,6 +152,7 @@ def test_every_operation_of_a_disk_is_counted(tmp_path):
     disk.size(path)
     disk.truncate(path, 1)
     disk.rename(path, path + "2")
+    disk.link(path + "2", path + "3")
     disk.read(path + "2")
     disk.read_into(path + "2", bytearray(1))
     disk.make_dir(path)

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import encode, read
 from cerebro.testing.history import HistoryError, check
 from tests.experiments import fast_folder, fit_toy, make_toy_data, toy_spec
@@ -31,7 +31,7 @@ def spoil(home, tmp_path):
     def spoil(name, change):
         root = tmp_path / "run"
         shutil.copytree(home / name, root, dirs_exist_ok=True)
-        records = json.loads(json.dumps(read(LocalStore(root)).records))
+        records = json.loads(json.dumps(read(DirectoryStore(root)).records))
         records = change(records) or records
         (root / "journal.jsonl").write_bytes(b"".join(map(encode, records)))
         with pytest.raises(HistoryError) as caught:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cerebro.results import Leaderboard
-from cerebro.storage import LocalStore
+from cerebro.storage import DirectoryStore
 from cerebro.storage.workspace import Service, Services, make_private, write_services
 from cerebro.testing.tracker_contract import Shape, TrackerContract, small_run
 from cerebro.track.notebook import NotebookTracker, find_publisher, notebook_tracker
@@ -244,7 +244,7 @@ def test_a_leaderboard_shows_itself():
 
 def test_without_services_the_link_says_how_to_get_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = tensorboard_link(LocalStore(tmp_path / "it's <runs>"))
+    page = tensorboard_link(DirectoryStore(tmp_path / "it's <runs>"))
     assert "cerebro start" in page
     assert "<runs>" not in page
     assert "href" not in page
@@ -258,7 +258,7 @@ def test_a_dead_tensorboard_gets_no_link(tmp_path, monkeypatch, pid, is_linked):
         name="tensorboard", pid=pid or os.getpid(), created_s=1.0, port=6006, token="t0ken"
     )
     write_services(tmp_path, Services(host="here", services=(service,)))
-    page = tensorboard_link(LocalStore(tmp_path / "runs" / "digits"))
+    page = tensorboard_link(DirectoryStore(tmp_path / "runs" / "digits"))
     assert ('href="http://127.0.0.1:6006/?token=t0ken"' in page) == is_linked
 
 
@@ -269,11 +269,11 @@ def test_runs_outside_of_the_workspace_get_the_link_of_this_one(tmp_path, monkey
     make_private(workspace)
     service = Service(name="tensorboard", pid=os.getpid(), created_s=1.0, port=6006, token="x")
     write_services(workspace, Services(host="here", services=(service,)))
-    assert "http://127.0.0.1:6006" in tensorboard_link(LocalStore(tmp_path / "scratch"))
+    assert "http://127.0.0.1:6006" in tensorboard_link(DirectoryStore(tmp_path / "scratch"))
 
 
 def test_damaged_files_of_a_workspace_give_no_link(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_private(tmp_path)
     (tmp_path / ".cerebro" / "services.json").write_text("{")
-    assert "href" not in tensorboard_link(LocalStore(tmp_path / "runs"))
+    assert "href" not in tensorboard_link(DirectoryStore(tmp_path / "runs"))

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
 from cerebro.backend.base import (
     Event,
     Job,
@@ -33,6 +31,7 @@ from cerebro.backend.spark.crew import Crew
 from cerebro.backend.spark.hops import sweep
 from cerebro.backend.spark.orders import Charter
 from cerebro.backend.spark.prepare import Prepared, prepare
+from cerebro.backend.spark.wire import encode
 from cerebro.backend.spark.wish import Wish
 from cerebro.backend.spark.worker import Session, Told
 from cerebro.data import open_dataset
@@ -188,7 +187,7 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
         if charter.store is not None:
             sweep(charter.store)
             charter.store.write(charter.probe, charter.token.encode())
-        broadcast = self.context.broadcast(cloudpickle.dumps(charter))
+        broadcast = self.context.broadcast(encode(charter))
         session = Session(
             context=self.context, charter=charter, broadcast=broadcast, tell=self._queue.put
         )

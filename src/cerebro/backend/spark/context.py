@@ -52,7 +52,12 @@ def cores_per_task(context: Any) -> int:
 
 def default_workers(context: Any) -> int:
     """As many as tasks that run at once, as far as Spark knows its executors by now."""
-    return max(1, int(context.defaultParallelism) // cores_per_task(context))
+    scala = context._jsc.sc()
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    # Before the first executor is there, what Spark would cut data into.
+    return int(scala.maxNumConcurrentTasks(profile)) or max(
+        1, int(context.defaultParallelism) // cores_per_task(context)
+    )
 
 
 def make_thread(target: Callable[[], None], name: str) -> threading.Thread:

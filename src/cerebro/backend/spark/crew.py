@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
-import cloudpickle
-
 from cerebro.backend.base import (
     Answered,
     Done,
@@ -27,6 +25,7 @@ from cerebro.backend.base import (
 from cerebro.backend.opening import cannot_start
 from cerebro.backend.spark.hops import Hop, sweep
 from cerebro.backend.spark.orders import Answer, Order, Stuck, Visited
+from cerebro.backend.spark.wire import encode
 from cerebro.backend.spark.worker import START_ATTEMPTS, Broken, GaveUp, Session, SparkWorker, Told
 from cerebro.backend.wire import CannotStart, Hello, JobDone, VisitFailed
 from cerebro.errors import StoreError, UsageError, WorkerError
@@ -87,7 +86,7 @@ class Crew:
             call=call,
             source=source if isinstance(source, CheckpointRef) else hop,
         )
-        packed = cloudpickle.dumps(order)
+        packed = encode(order)
         self._flights[worker] = _Flight(call, number, consumed)
         self._workers[worker].give(packed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,6 +27,8 @@ class Charter:
     #: Where states and results go; None where there are none.
     store: Store | None
     limits: Limits
+    #: Variables of the driver's environment that decide what is computed.
+    environment: Mapping[str, str]
     #: What copies of shards may take on a machine.
     cache_bytes: int
 

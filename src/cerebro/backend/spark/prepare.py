@@ -8,8 +8,6 @@ of its own, and only what an answer names is used.
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -18,15 +16,16 @@ from cerebro import errors
 from cerebro.backend.base import Failure
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.spark.context import this_task
+from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.spark.wish import Wish, is_vector
 from cerebro.data.frame.cells import as_batch, with_names
 from cerebro.data.frame.deal import Deal, Staged, stage
 from cerebro.data.frame.shards import ShardPlan, make_shard, plan_shards
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
-from cerebro.data.publication import remove_strays, sole_writer
+from cerebro.data.publication import remove_strays, sole_writer_at
 from cerebro.data.schema import Kind, Schema
 from cerebro.errors import CerebroError, UsageError, WorkerError
-from cerebro.storage import DirectoryStore, Store
+from cerebro.storage import Store
 from cerebro.types import Json, Split
 
 _STAGING = "staging"
@@ -56,16 +55,20 @@ def prepare(context: Any, store: Store, wish: Wish, *, default_shards: int) -> P
         seed=wish.seed,
         sparse=wish.sparse,
     )
-    with _sole_writer(store), _staging(store):
+    with sole_writer_at(store), _staging(store):
         staged = _stage(wish, store, deal)
         plans = plan_shards(staged, deal, exact=wish.shards is not None)
         try:
             infos = _make(context, store, plans)
             manifest = _manifest(plans, infos)
             store.write(FILE, manifest.to_bytes())
-        finally:
-            # What is there now: the new one, or the old one if something went wrong.
-            remove_strays(store, _current(store))
+        except BaseException:
+            # Ask the store which dataset is there now. Should it not say, all files stay until the
+            # next writer removes them.
+            with contextlib.suppress(CerebroError):
+                remove_strays(store, _current(store))
+            raise
+        remove_strays(store, manifest)
     return _describe(wish, manifest, staged)
 
 
@@ -73,7 +76,12 @@ def _stage(wish: Wish, store: Store, deal: Deal) -> list[Staged]:
     """Run the first job."""
     prefix = f"{_STAGING}/{secrets.token_hex(8)}"
     told = wish.rows.mapInArrow(_stager(store, prefix, deal, wish.names), "told binary")
-    return [staged for row in told.collect() for staged in _heard(bytes(row["told"]))]
+    staged: list[Staged] = [each for row in told.collect() for each in _heard(bytes(row["told"]))]
+    seen = {f"{_STAGING}/{name}" for name in store.list(_STAGING)}
+    for each in staged:
+        if each.file not in seen:
+            raise _unseen(store, each.file)
+    return staged
 
 
 def _stager(
@@ -99,24 +107,28 @@ def _make(context: Any, store: Store, plans: Sequence[ShardPlan]) -> list[ShardI
     infos = [cast(ShardInfo, info) for each in told for info in _heard(each)]
     for info in infos:
         if not store.exists(info.file) or store.size(info.file) != info.bytes:
-            raise UsageError(
-                f"the store must be seen by the driver as by Spark's executors, but {info.file}, "
-                f"which an executor wrote into {store.url}, is not there. Use a directory that all "
-                "machines share, mounted at the same path, or a URL such as hdfs:// or s3://."
-            )
+            raise _unseen(store, info.file)
     return infos
+
+
+def _unseen(store: Store, file: str) -> UsageError:
+    return UsageError(
+        f"the store must be seen by the driver as by Spark's executors, but {file}, which an "
+        f"executor wrote into {store.url}, is not there. Use a directory that all machines share, "
+        "mounted at the same path, or a URL such as hdfs:// or s3://."
+    )
 
 
 def _told(work: Callable[[], list[Any]]) -> bytes:
     """What came of it, to be sent to the driver: Spark need not try again what cannot succeed."""
     try:
-        return pickle.dumps(work())
+        return encode(work())
     except CerebroError as error:
-        return pickle.dumps(describe_failure(error))
+        return encode(describe_failure(error))
 
 
 def _heard(told: bytes) -> list[Any]:
-    found: list[Any] | Failure = pickle.loads(told)  # noqa: S301
+    found: list[Any] | Failure = decode(told)
     if isinstance(found, Failure):
         kind = getattr(errors, found.error, WorkerError)
         raise kind(found.message)
@@ -131,10 +143,10 @@ def _manifest(plans: Sequence[ShardPlan], infos: Sequence[ShardInfo]) -> Dataset
 
 
 def _current(store: Store) -> DatasetManifest:
-    """The dataset that is there; an empty one if there is none or it cannot be read."""
-    with contextlib.suppress(CerebroError):
-        return DatasetManifest.from_bytes(store.read(FILE), where=store.where(FILE))
-    return DatasetManifest(schema={}, splits={})
+    """The dataset that is there; an empty one if there is none."""
+    if not store.exists(FILE):
+        return DatasetManifest(schema={}, splits={})
+    return DatasetManifest.from_bytes(store.read(FILE), where=store.where(FILE))
 
 
 def _describe(wish: Wish, manifest: DatasetManifest, staged: Sequence[Staged]) -> Prepared:
@@ -168,17 +180,6 @@ def _metadata(
             "max_size": most.get(name) if is_sparse else None,
         }
     return found
-
-
-@contextlib.contextmanager
-def _sole_writer(store: Store) -> Iterator[None]:
-    """Nobody else writes here meanwhile; only in directories there is a lock."""
-    if not isinstance(store, DirectoryStore):
-        yield
-        return
-    os.makedirs(store.local_path(), exist_ok=True)
-    with sole_writer(store.local_path()):
-        yield
 
 
 @contextlib.contextmanager

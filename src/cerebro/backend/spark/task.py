@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import pickle
 import socket
 from collections.abc import Iterable
 from typing import Any, cast
-
-import cloudpickle
 
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
 from cerebro.backend.failure import describe_failure
@@ -23,6 +20,7 @@ from cerebro.backend.spark.context import this_task
 from cerebro.backend.spark.hops import Hop, new_buffer, read_hop, write_hop
 from cerebro.backend.spark.orders import Answer, Charter, Message, Order, Stuck, Visited
 from cerebro.backend.spark.watchdog import Watchdog
+from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.watch import Pace
 from cerebro.backend.wire import CannotStart, Hello, JobDone, VisitFailed
 from cerebro.data import cache
@@ -45,7 +43,7 @@ def perform(charter: Any, order: bytes, rows: Iterable[object]) -> list[bytes]:
     for _ in rows:
         pass
     before = PROGRESS.batches
-    message = _obey(charter, pickle.loads(order))  # noqa: S301
+    message = _obey(charter, decode(order))
     batches = PROGRESS.batches - before
     try:
         return [_packed(message, batches)]
@@ -57,7 +55,7 @@ def _packed(message: Message, batches: int) -> bytes:
     answer = Answer(
         message=message, host=socket.gethostname(), executor=os.getppid(), batches=batches
     )
-    return cast(bytes, cloudpickle.dumps(answer))
+    return encode(answer)
 
 
 def _obey(charter: Any, order: Order) -> Message:
@@ -149,7 +147,7 @@ class Bench:
             runner.close()
         self._runners.clear()
         self._pace = Pace()
-        found: Charter = pickle.loads(charter.value)  # noqa: S301
+        found: Charter = decode(charter.value)
         _see_probe(found)
         cache.limit(found.cache_bytes)
         self._charter = found
@@ -161,7 +159,7 @@ class Bench:
             # Processors are the same for all.
             if number == device or runner.device == "cpu":
                 return runner
-        opening: Opening = pickle.loads(self.charter.opening)  # noqa: S301
+        opening: Opening = decode(self.charter.opening)
         try:
             opened = opening.open(device)
         except DataError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import queue
 import re
 import threading
@@ -12,12 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
-import cloudpickle
-
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.spark.context import make_thread
 from cerebro.backend.spark.orders import Answer, Charter, Order, Stuck
 from cerebro.backend.spark.task import perform
+from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.wire import CannotStart, Hello, VisitFailed
 
 #: Jobs in a row that may fail to get a worker ready before it is given up.
@@ -26,6 +24,9 @@ _LENGTH = 400
 _OUT_OF_MEMORY = re.compile(
     r"out ?of ?memory|OOMKilled|exceeding .*memory limits|exit code 137", re.I
 )
+#: The end of what Python says when a task ends in a way that ours do not.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)*(\S.*)")
+_LACKS = "No module named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,15 @@ class SparkWorker:
             session.context.setJobGroup(
                 session.group, f"Cerebro worker {self.index}", interruptOnCancel=True
             )
-        is_ready = self._join()
-        while is_ready and (order := self._orders.get()) is not None:
-            said = self._run(order)
-            if not self._say(said):
-                return
-            is_ready = _is_well(said) or self._join()
+        try:
+            is_ready = self._join()
+            while is_ready and (order := self._orders.get()) is not None:
+                said = self._run(order)
+                if not self._say(said):
+                    return
+                is_ready = _is_well(said) or self._join()
+        finally:
+            self._leave()
 
     def _join(self) -> bool:
         """Get a process ready; whether there is one."""
@@ -122,7 +126,7 @@ class SparkWorker:
             # Orders without a call have numbers below 0.
             number = -(self.index * START_ATTEMPTS + attempt + 1)
             order = Order(token=token, worker=self.index, number=number)
-            said = self._run(cloudpickle.dumps(order))
+            said = self._run(encode(order))
             if not self._say(said):
                 return False
             if isinstance(said, Answer) and isinstance(said.message, Hello):
@@ -147,7 +151,7 @@ class SparkWorker:
         except Exception as error:
             return _broken(error)
         try:
-            answer: Answer = pickle.loads(packed)  # noqa: S301
+            answer: Answer = decode(packed)
         except Exception as error:
             # It may hold objects of the task's own that only executors know.
             failure = VisitFailed(describe_failure(error))
@@ -157,11 +161,16 @@ class SparkWorker:
 
     def _settle(self, where: tuple[str, int]) -> None:
         if self._where not in (None, where):
-            with contextlib.suppress(Exception):
-                self._place.unpersist()
-            self._place, self._where = None, None
+            self._leave()
         else:
             self._where = where
+
+    def _leave(self) -> None:
+        """Keep nothing on any executor."""
+        if self._place is not None:
+            with contextlib.suppress(Exception):
+                self._place.unpersist()
+        self._place, self._where = None, None
 
 
 def _is_well(said: Answer | Broken) -> bool:
@@ -173,6 +182,9 @@ def _broken(error: Exception) -> Broken:
     """What became of a job, from what Spark says about it."""
     java = getattr(error, "java_exception", None)
     text = str(error if java is None else java.getMessage())
-    first = text.strip().partition("\n")[0]
-    reason = first.rpartition("most recent failure: ")[2]
-    return Broken(f"was lost: {reason[:_LENGTH]}", _OUT_OF_MEMORY.search(text) is not None)
+    raised = _RAISED.search(text)
+    first = text.strip().partition("\n")[0] if raised is None else raised[1]
+    reason = first.rpartition("most recent failure: ")[2][:_LENGTH]
+    if _LACKS in reason:
+        reason += ". Executors need what the driver has: set PYSPARK_PYTHON to such a Python"
+    return Broken(f"was lost: {reason}", _OUT_OF_MEMORY.search(text) is not None)
