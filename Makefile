@@ -8,10 +8,12 @@ STAMP := $(VENV)/.installed
 # Processes that run tests side by side.
 JOBS ?= 2
 SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
-BENCHMARKS := mop overhead shards hop planner startup stacks search etl
+# Whether `java` is there and new enough.
+HAS_JAVA := java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
+BENCHMARKS := mop overhead shards hop planner startup stacks search etl spark
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-stacks test-cluster check bench docs clean
+.PHONY: install demo test test-stacks test-cluster java check bench docs clean
 
 install: $(STAMP)
 
@@ -32,20 +34,28 @@ test-stacks: install
 	@for stack in auto 4; do echo "== stack: $$stack"; CEREBRO_TEST_STACK=$$stack $(BIN)/python -m pytest -q \
 		tests/integration tests/chaos || exit 1; done
 
-# On servers that the tests start themselves: Spark, and stores. Needs Java 17.
-test-cluster: $(STAMP)-cluster
+# On servers that the tests start themselves: Spark, and stores. They need Java 17 or newer.
+test-cluster: $(STAMP)-cluster java
 	$(BIN)/python -m pytest -v tests/cluster --durations=10
 
 $(STAMP)-cluster: $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[spark,keras,s3,hdfs]'
 	touch $@
 
+# Installed where that can be done: by root on Debian and its kin.
+java:
+	@$(HAS_JAVA) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+		for name in openjdk-17-jre-headless default-jre-headless; do DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$name && break; done; }; \
+	$(HAS_JAVA) || { echo "Java 17 or newer is needed for Spark, and \`java\` is none or older. Install it and put it" \
+		"on the PATH; on Debian, as root: apt-get install openjdk-17-jre-headless"; exit 1; }
+
 check: install
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
 
-bench: install
+bench: $(STAMP)-cluster java
 	@for name in $(BENCHMARKS); do echo "== benchmarks.$$name"; \
 		$(BIN)/python -m benchmarks.$$name --json || exit 1; done
 

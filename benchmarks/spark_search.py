@@ -21,10 +21,9 @@ RATES = [0.002, 0.004, 0.006, 0.008, 0.01, 0.012, 0.016, 0.02]
 
 
 def run(spark: Any, folder: Path, file: Path | None, rounds: int, report: Report) -> None:
-    """Makespans, and bytes of data that processes have loaded."""
+    """Makespans."""
     x, y = load_pictures(file)
-    dataset = cdata.from_arrays(folder / "pictures", train={"x": x, "y": y}, shards=SHARDS)
-    size = sum(info.bytes for info in dataset.shards("train"))
+    cdata.from_arrays(folder / "pictures", train={"x": x, "y": y}, shards=SHARDS)
     sides = {"ours": _ours, "distributor": _distributor, "task_a_trial": _tasks}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
@@ -32,13 +31,10 @@ def run(spark: Any, folder: Path, file: Path | None, rounds: int, report: Report
             began = time.perf_counter()
             side(spark, folder, number)
             seconds[name].append(time.perf_counter() - began)
-    loads = {"ours": 2, "distributor": 2 * len(RATES), "task_a_trial": len(RATES)}
     for name, each in seconds.items():
         median = statistics.median(each)
-        loaded = loads[name] * size
-        print(f"search: {name} {median:.1f} s, {loaded / 1e6:.0f} MB loaded")
+        print(f"search: {name} {median:.1f} s")
         report.add(f"search_{name}_s", median, 1)
-        report.add(f"search_{name}_loaded_mb", loaded / 1e6, 1)
     for name in ("distributor", "task_a_trial"):
         report.add(f"search_vs_{name}", speedup(seconds[name], seconds["ours"]))
 

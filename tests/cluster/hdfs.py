@@ -123,7 +123,8 @@ class HdfsCluster:
         krb5 = "java.security.jgss/sun.security.krb5=ALL-UNNAMED"
         return [
             *("java", *opens, f"--add-exports={krb5}", f"--add-opens={krb5}", "-Xmx256m"),
-            *("-Dlog4j.configuration=file:" + str(self._log_settings()),),
+            f"-Dlog4j.configuration=file:{self._log_settings()}",
+            f"-Djava.io.tmpdir={self._folder}",
             *("-cp", f"{conf}:{self._folder / 'www'}:{jars}/*", f"{_SERVER}.{server}"),
             *arguments,
         ]

@@ -179,6 +179,17 @@ def test_torch_models_are_trained_and_predict_on_spark(backend, store, frame):
     assert len(told) == 2
 
 
+def test_a_torch_model_is_kept_as_an_object_of_spark_and_loaded_again(
+    backend, store, frame, tmp_path
+):
+    result = GridSearch(backend, store, plain_torch, {"unused": [1]}, 1).fit(frame)
+    result.get_best_model().save(tmp_path / "torch")
+    with pytest.raises(UsageError, match="pass estimator_gen_fn="):
+        CerebroModel.load(tmp_path / "torch")
+    again = CerebroModel.load(tmp_path / "torch", estimator_gen_fn=plain_torch)
+    assert again.transform(frame).collect() == result.transform(frame).collect()
+
+
 def test_functions_of_ones_own_reach_the_executors(backend, store, frame):
     search = GridSearch(backend, store, with_a_function_of_its_own(3.0), {"unused": [1]}, 1)
     result = search.fit(frame)

@@ -81,6 +81,7 @@ def test_the_context_stays_and_serves_the_next_start(spark, backend, tmp_path):
         opened.train(1, make_call())
         backend.stop()
     assert spark.sparkContext.parallelize(range(4)).sum() == 6
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == 0
 
 
 def test_states_never_pass_through_the_driver(backend, tmp_path):
@@ -146,6 +147,31 @@ def test_workers_use_the_threads_they_were_given(backend, tmp_path):
     environment = opened.train(0, make_call()).meta["environment"]
     assert environment["OMP_NUM_THREADS"] == "1"
     assert environment["PYTHONHASHSEED"] == "0"
+
+
+def test_workers_use_the_backend_of_keras_that_the_driver_has_chosen(tmp_path):
+    # Its own process: workers inherit the environment of the JVM, which begins once.
+    code = (
+        "import os, sys; from cerebro.backend import SparkBackend; from pathlib import Path\n"
+        "from tests.cluster.sparks import session; from tests.unit.backend import growing\n"
+        "from cerebro.testing.backend_session import Session, make_call\n"
+        "with session('local[1]') as spark:\n"
+        "    os.environ['KERAS_BACKEND'] = 'jax'\n"
+        "    backend = SparkBackend(spark)\n"
+        "    opened = Session(backend, Path(sys.argv[1]))\n"
+        "    backend.start(opened.setup(growing.EnvironmentTask()), 1); opened.join()\n"
+        "    print(opened.train(0, make_call()).meta['keras'])\n"
+        "    backend.stop()"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environ,
+    )
+    assert out.stdout.split() == ["jax"]
 
 
 def test_more_threads_than_cores_of_a_task_are_refused(backend, tmp_path):
@@ -238,6 +264,14 @@ def test_a_session_is_as_good_as_its_context(spark):
     assert SparkBackend().context is spark.sparkContext
 
 
+def test_tasks_of_this_machine_run_on_this_python(spark, monkeypatch):
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "python3")
+    assert SparkBackend(spark).context.pythonExec == "python3"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert SparkBackend(spark).context.pythonExec == sys.executable
+
+
 def test_spark_connect_is_refused():
     # Its real class needs packages that nothing else here does.
     session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
@@ -253,8 +287,15 @@ def test_something_else_is_refused():
 def test_as_many_workers_as_tasks_run_at_once(spark):
     assert SparkBackend(spark).num_workers == 2
     assert SparkBackend(spark, num_workers=3).num_workers == 3
-    with pytest.raises(UsageError, match="num_workers=0"):
-        SparkBackend(spark, num_workers=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_workers", 0), ("start_timeout", -1), ("disk_cache_size_gb", "10")],
+)
+def test_numbers_that_make_no_sense_are_refused(spark, name, value):
+    with pytest.raises(UsageError, match=f"{name}={value!r}"):
+        SparkBackend(spark, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["nics", "num_data_readers", "verbose"])

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from cerebro.backend import SparkBackend
 from cerebro.data import open_dataset
-from cerebro.errors import UsageError
+from cerebro.errors import UsageError, WorkerError
 from cerebro.testing.backend_session import Session
 from tests.cluster.numbered import NumberedOpening, TellNumber
 from tests.cluster.sparks import session
@@ -68,6 +68,25 @@ def test_a_visit_uses_the_gpu_that_spark_gave_to_its_task(tmp_path):
     assert set(answers) <= {3, 5}
 
 
+def test_executors_that_lack_something_are_told_and_workers_are_as_many_as_cores(
+    tmp_path, monkeypatch
+):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    settings = {"spark.pyspark.python": str(bare), "spark.default.parallelism": "64"}
+    with session("local[2]", **settings) as spark:
+        backend = SparkBackend(spark)
+        assert backend.num_workers == 2
+        try:
+            backend.start(Session(backend, tmp_path).setup(), 1)
+            with pytest.raises(WorkerError, match=r"No module named .*PYSPARK_PYTHON"):
+                backend.events()
+        finally:
+            backend.stop()
+
+
 WRAPPER = """#!/bin/sh
 exec unshare --mount sh -c 'mount -t tmpfs none "$HIDDEN" && exec "$@"' sh {python} "$@"
 """
@@ -97,6 +116,8 @@ def test_a_directory_that_executors_do_not_see_is_named_before_anything_is_train
                 backend.events()
         finally:
             backend.stop()
+        with pytest.raises(UsageError, match="seen by the driver as by Spark's executors"):
+            backend.prepare_data(tmp_path / hidden, spark.range(4))
     what = "store" if hidden == "run" else "dataset"
     assert f"the {what} must be seen by Spark's executors" in str(caught.value)
     assert str(tmp_path / hidden) in str(caught.value)

@@ -6,6 +6,8 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
 
@@ -15,6 +17,8 @@ from cerebro.storage.remote import fetch, join, redact
 
 #: What all copies together may take, unless said otherwise.
 LIMIT_BYTES = 10_000_000_000
+#: A file that `fetch` is writing, with the number of its process.
+_TEMP = re.compile(r"\.tmp-(\d+)-")
 
 
 class ShardCache:
@@ -41,12 +45,14 @@ class ShardCache:
         name = f"{info.sha256}.arrow"
         path = os.path.join(self._root, name)
         try:
-            os.makedirs(self._root, mode=0o700, exist_ok=True)
+            self._make_root()
             with self._locked(name):
                 if not _is_there(path, info):
                     self._make_room(info.bytes, keep=name)
                     self._fetch(path, info)
                 os.utime(path)
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(
                 f"shards of {redact(self._url)} must be copied to {self._root}, but: "
@@ -54,9 +60,24 @@ class ShardCache:
             ) from error
         return path
 
+    def forget(self, info: ShardInfo) -> None:
+        """Remove the copy of a shard, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._root, f"{info.sha256}.arrow"))
+
+    def _make_root(self) -> None:
+        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        found = os.lstat(self._root)
+        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            raise StoreError(
+                f"shards of {redact(self._url)} must be copied to a directory that nobody else can "
+                f"write to, but {self._root} is not. Set TMPDIR to another."
+            )
+
     def _fetch(self, path: str, info: ShardInfo) -> None:
         source = join(self._url, info.file)
-        temp = f"{path}.{os.getpid()}"
+        # One process at a time writes it: what a killed one left is overwritten.
+        temp = f"{path}.part"
         try:
             fetch(source, temp)
             with open(temp, "rb") as file:
@@ -75,7 +96,8 @@ class ShardCache:
         """Remove the copies unused for longest until there is room for another."""
         copies = []
         for entry in os.scandir(self._root):
-            if entry.name.endswith(".arrow") and entry.name != keep:
+            is_copy = entry.name.endswith(".arrow") and entry.name != keep
+            if is_copy or _is_left_over(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     found = entry.stat()
                     copies.append((found.st_mtime, found.st_size, entry.path))
@@ -109,6 +131,12 @@ def limit(limit_bytes: int) -> None:
     >>> limit(LIMIT_BYTES)
     """
     _SETTINGS["limit_bytes"] = limit_bytes
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether it is what a process has fetched that was killed meanwhile."""
+    writer = _TEMP.match(name)
+    return writer is not None and not os.path.exists(f"/proc/{writer[1]}")
 
 
 def _is_there(path: str, info: ShardInfo) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from cerebro.data.cache import ShardCache
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
@@ -110,9 +111,7 @@ class Dataset:
         verify = verify and info.file not in self._verified
         shard = None if verify else self._mapped.pop(info.file, None)
         if shard is None:
-            path = self._find(info)
-            schema = self._schemas[split]
-            shard = map_shard(path, info, schema, split=split, number=number, verify=verify)
+            shard = self._map(info, split, number, verify=verify)
         if verify:
             self._verified.add(info.file)
         self._remember(info.file, shard)
@@ -123,6 +122,18 @@ class Dataset:
         for split in self.splits:
             for number in range(len(self.shards(split))):
                 self.open_shard(split, number)
+
+    def _map(self, info: ShardInfo, split: Split, number: int, *, verify: bool) -> Shard:
+        open_it = partial(map_shard, info=info, schema=self._schemas[split], split=split)
+        path = self._find(info)
+        try:
+            return open_it(path, number=number, verify=verify)
+        except ShardCorruptError:
+            if self._cache is None:
+                raise
+        # The copy was damaged, or has made room for another since.
+        self._cache.forget(info)
+        return open_it(self._find(info), number=number, verify=verify)
 
     def _find(self, info: ShardInfo) -> str:
         """The file of a shard on this machine."""

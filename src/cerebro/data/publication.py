@@ -31,7 +31,7 @@ from cerebro.errors import DataError, RunLockedError, UsageError
 from cerebro.storage.disk import Disk
 from cerebro.storage.lock import RunLock
 from cerebro.storage.opening import open_directory
-from cerebro.storage.store import DirectoryStore, Store, is_temp
+from cerebro.storage.store import DirectoryStore, Store, explain, is_temp
 from cerebro.types import Split
 
 
@@ -272,7 +272,10 @@ def _make_directory(root: str) -> None:
     if os.path.exists(root) and not os.path.isdir(root):
         raise UsageError(f"a dataset is a directory, but {root} is a file. Choose another path.")
     if not os.path.isdir(root):
-        os.makedirs(root, exist_ok=True)
+        try:
+            os.makedirs(root, exist_ok=True)
+        except OSError as error:
+            raise explain(error, "make", root, 0) from error
         Disk().sync_dir(os.path.dirname(root))
 
 

@@ -21,7 +21,7 @@ from cerebro.errors import DataError, UsageError
 #: A pandas or polars DataFrame, an Arrow table, or arrays by name.
 Frame: TypeAlias = Any
 #: Of training shards, where nobody says how many there shall be.
-_ROWS_A_SHARD, _MIN_SHARDS, _MAX_SHARDS = 256, 2, 8
+_ROWS_A_SHARD, _MIN_SHARDS, MAX_DEFAULT_SHARDS = 256, 2, 8
 
 
 def names_of(frame: Frame) -> list[str]:
@@ -179,7 +179,7 @@ def default_shards(rows: int) -> int:
     >>> default_shards(100), default_shards(1000), default_shards(10**6), default_shards(1)
     (2, 3, 8, 1)
     """
-    wanted = min(max(rows // _ROWS_A_SHARD, _MIN_SHARDS), _MAX_SHARDS)
+    wanted = min(max(rows // _ROWS_A_SHARD, _MIN_SHARDS), MAX_DEFAULT_SHARDS)
     return max(1, min(wanted, rows))
 
 

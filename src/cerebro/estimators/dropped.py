@@ -28,6 +28,14 @@ OF_ESTIMATORS: Mapping[str, str] = {
     "verbose": "it is an argument of the search class",
 }
 
+#: Of estimators of PyTorch models, which others have.
+OF_TORCH: Mapping[str, str] = {
+    **OF_ESTIMATORS,
+    "callbacks": "a scheduler= changes learning rates, a stopper= of the search class ends trials",
+    "custom_objects": "estimator_gen_fn is the code of the model, and CerebroModel.load takes it",
+    "loss_weights": "give a loss= of your own that weighs its parts",
+}
+
 #: Of search classes.
 OF_SEARCHES: Mapping[str, str] = {
     "algo": "TPESearch, RandomSearch and GridSearch are classes",
@@ -38,7 +46,9 @@ OF_SEARCHES: Mapping[str, str] = {
     "label_column": "label_columns takes a list of names",
     "max_evals": "num_models says how many",
     "metric": "it is called evaluation_metric",
+    "num_models": "a grid tries all, RandomSearch and TPESearch take so many",
     "num_trials": "num_models says how many; a grid tries all",
+    "parallelism": "concurrent= says how many models are under way at once",
     "param_grid": "it is called search_space",
     "stack": "estimators are trained one by one: describe the model as a cerebro.Task to stack it",
     "storage": "it is called store",

@@ -70,19 +70,19 @@ def known_names(metrics: object) -> list[str] | None:
         return None
     found = ["loss"]
     for metric in metrics:
-        name = metric if isinstance(metric, str) else _name_of(metric)
-        if name is None:
+        names = [metric] if isinstance(metric, str) else _names_of(metric)
+        if not names:
             return None
-        found.append(name)
-    return found
+        found += names
+    return list(dict.fromkeys(found))
 
 
-def _name_of(metric: object) -> str | None:
-    for attribute in ("name", "__name__"):
-        name = getattr(metric, attribute, None)
-        if isinstance(name, str):
-            return name
-    return None
+def _names_of(metric: object) -> list[str]:
+    """What a metric may be called: Keras numbers objects without a name, in each model anew."""
+    name, function = getattr(metric, "name", None), getattr(metric, "__name__", None)
+    if isinstance(name, str):
+        return [re.sub(r"_\d+$", "", name), name]
+    return [function] if isinstance(function, str) else []
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -133,7 +133,8 @@ class CerebroModel:
         store = open_store(path)
         if not store.exists(MODEL):
             if store.exists("metadata/_SUCCESS"):
-                return cast(CerebroModel, _spark().load(os.fspath(path), custom_objects))
+                found = _spark().load(os.fspath(path), custom_objects, estimator_gen_fn)
+                return cast(CerebroModel, found)
             raise UsageError(f"a saved model must have a {MODEL}, but {os.fspath(path)} has none.")
         about = json.loads(store.read(MODEL))
         files = {name: bytes(store.read(name)) for name in about["files"]}

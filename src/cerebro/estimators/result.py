@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro.data.tabular import Frame
 from cerebro.estimators.history import Histories, History, history_of
-from cerebro.estimators.models import CerebroModel, check_output_columns
+from cerebro.estimators.models import CerebroModel
 from cerebro.result_rows import TrialResult
 from cerebro.results import Result
 
@@ -27,13 +27,11 @@ class ModelSelectionResult:
     def __init__(self, run: Result, make_model: Callable[[TrialResult, History], CerebroModel]):
         self.run = run
         self._make_model = make_model
-        self._output_columns: tuple[str, ...] = ()
 
     def set_output_columns(self, columns: Sequence[str]) -> ModelSelectionResult:
         """Name the columns that `transform` adds, of all models; returns the result."""
-        self._output_columns = check_output_columns(columns)
         for model in self._models.values():
-            model.set_output_columns(self._output_columns)
+            model.set_output_columns(columns)
         return self
 
     def transform(self, frame: Frame) -> Frame:

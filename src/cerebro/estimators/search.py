@@ -33,6 +33,8 @@ from cerebro.search.wording import show
 from cerebro.storage import PrefixStore
 from cerebro.types import Json
 
+#: What `verbose` means for `Experiment.run_fit`.
+_PROGRESS: Mapping[int, bool | None] = {0: False, 1: None, 2: True}
 #: Params that are tried until an estimator can be made of them.
 _ATTEMPTS = 8
 
@@ -68,11 +70,11 @@ class ModelSelection:
             type(self).__name__,
             [name for name in options if name not in Options.__annotations__],
             instead=OF_SEARCHES,
-            known=[*inspect.signature(type(self)).parameters, *Options.__annotations__],
+            known=[name for name in _parameters(self) if name != "options"],
         )
         # One that belongs to a cluster: it prepares data too.
         self.backend = _cluster(backend) if backend == "spark" else backend
-        self.store = store if isinstance(store, PrefixStore) else PrefixStore.create(store)
+        self.store = _store(store)
         self.search_space = parse_space(search_space)
         self.num_models = arguments.optional_count("num_models", num_models)
         self.num_epochs = arguments.count("num_epochs", num_epochs)
@@ -80,7 +82,7 @@ class ModelSelection:
         self.validation = check_validation(validation)
         self.label_columns = _names("label_columns", label_columns)
         self.feature_columns = _names("feature_columns", feature_columns)
-        self.verbose = verbose
+        self.verbose = _verbose(verbose)
         self.logdir = logdir
         self._generation = Generation(estimator_gen_fn, self.feature_columns, self.label_columns)
         self._options = options
@@ -153,7 +155,7 @@ class ModelSelection:
             num_trials=self.num_models,
             batch_size=None if "batch_size" in self.search_space else DEFAULT_BATCH_SIZE,
             stack=False,
-            progress={0: False, 1: None}.get(self.verbose, True),
+            progress=_PROGRESS[self.verbose],
             logdir=self.store.get_logs_path() if self.logdir is None else self.logdir,
             **of(options, OF_FIT),
         )
@@ -217,6 +219,27 @@ class _Draw:
 
 def _cluster(name: str) -> Any:
     return load_reference(backend_reference(name), BACKENDS[name].hint)()  # type: ignore[operator]
+
+
+def _parameters(search: ModelSelection) -> list[str]:
+    return [*inspect.signature(type(search)).parameters, *Options.__annotations__]
+
+
+def _store(store: object) -> PrefixStore:
+    if isinstance(store, PrefixStore):
+        return store
+    if not isinstance(store, str | os.PathLike):
+        raise UsageError(
+            "store must be a LocalStore, an HDFSStore, or a path or URL such as 's3://bucket/runs',"
+            f" but got {show(store)}."
+        )
+    return PrefixStore.create(store)
+
+
+def _verbose(verbose: object) -> int:
+    if not isinstance(verbose, int) or verbose not in _PROGRESS:
+        raise UsageError(f"verbose must be 0, 1 or 2, but got {show(verbose)}.")
+    return verbose
 
 
 def _names(argument: str, names: object) -> tuple[str, ...]:

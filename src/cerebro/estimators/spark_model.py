@@ -90,7 +90,7 @@ class SparkModel(CerebroModel, Model, MLWritable, MLReadable):  # type: ignore[m
 
     @classmethod
     def load(cls, path: Any, **given: Any) -> SparkModel:
-        """A model that `save` wrote; `custom_objects` as in `CerebroModel.load`."""
+        """A model that `save` wrote; what else is given is as in `CerebroModel.load`."""
         return _Reader(**given).load(str(path))
 
 
@@ -232,7 +232,11 @@ class _Reader(MLReader[SparkModel]):  # type: ignore[misc]
         return model
 
 
-def load(path: str, custom_objects: Mapping[str, Any] | None) -> SparkModel:
+def load(
+    path: str,
+    custom_objects: Mapping[str, Any] | None,
+    estimator_gen_fn: Callable[[Any], object] | None,
+) -> SparkModel:
     """A model that was saved as a Spark ML object."""
     SparkSession.builder.getOrCreate()
-    return SparkModel.load(path, custom_objects=custom_objects)
+    return SparkModel.load(path, custom_objects=custom_objects, estimator_gen_fn=estimator_gen_fn)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro.errors import UsageError
-from cerebro.estimators.dropped import OF_ESTIMATORS, refuse
+from cerebro.estimators.dropped import OF_TORCH, refuse
 from cerebro.estimators.estimator import Estimator
 from cerebro.estimators.rows import Transformation
 from cerebro.estimators.torch_losses import NamedLoss, named, optimizer_named
@@ -29,7 +29,7 @@ class TorchEstimator(Estimator):
             function (output, label) that gives a mean over rows; with several label columns a list
             of names or functions, one for each output.
         metrics: Names ("acc", or of losses) or functions (output, label) that give means over rows,
-            looked at in validation; of a model with several outputs they see the first.
+            of training and of validation; of a model with several outputs they see the first.
         batch_size: Rows in a batch; 32 if left out.
         scheduler: A function that makes a learning-rate scheduler of the optimizer; it steps after
             every epoch.
@@ -58,7 +58,7 @@ class TorchEstimator(Estimator):
         **unknown: object,
     ) -> None:
         known = [name for name in _arguments() if name != "unknown"]
-        refuse("TorchEstimator", unknown, instead=OF_ESTIMATORS, known=known)
+        refuse("TorchEstimator", unknown, instead=OF_TORCH, known=known)
         super().__init__(
             model, optimizer, loss, metrics, batch_size, sample_weight_col, transformation_fn
         )

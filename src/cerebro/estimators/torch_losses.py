@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -38,13 +39,20 @@ def loss_named(name: str) -> Function:
     >>> loss_named("mse").__name__, loss_named("l1_loss").__name__
     ('mse_loss', 'l1_loss')
     """
-    found = LOSSES.get(name) or getattr(functional, name, None)
-    if not callable(found):
+    found = LOSSES.get(name) or _of_functional(name)
+    if found is None:
         raise UsageError(
             f"{unknown('loss', name, LOSSES)} A function of torch.nn.functional, or one of your "
             "own, is taken as well."
         )
     return found
+
+
+def _of_functional(name: str) -> Function | None:
+    """A loss among the functions of `torch.nn.functional`: those can be reduced over rows."""
+    found = getattr(functional, name, None)
+    is_loss = inspect.isfunction(found) and "reduction" in inspect.signature(found).parameters
+    return found if is_loss else None
 
 
 def aligned(loss: Function, output: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +113,7 @@ def metric_named(name: str, threshold: float) -> Function:
     """The metric of a name: a mean over rows."""
     if name in ("acc", "accuracy"):
         return Accuracy(name, threshold)
-    if name in LOSSES or hasattr(functional, name):
+    if name in LOSSES or _of_functional(name) is not None:
         return NamedLoss(name)
     raise UsageError(
         f"{unknown('metric', name, ['acc', 'accuracy', *LOSSES])} A function (output, label) of "

@@ -10,6 +10,7 @@ change for longer than the holder itself would trust it.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -267,7 +268,12 @@ def _current(store: RemoteStore, path: str) -> tuple[int, _Lease | None]:
     try:
         value = json.loads(store.read(_name(path, number)))
         return number, _Lease(**{field.name: value[field.name] for field in fields(_Lease)})
-    except (ValueError, TypeError, KeyError, RecursionError, StoreError):
+    except StoreError as error:
+        # Whose lease it is, a store that does not answer leaves open.
+        if error.errno != errno.ENOENT:
+            raise
+        return number, None
+    except (ValueError, TypeError, KeyError, RecursionError):
         return number, None
 
 

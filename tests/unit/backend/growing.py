@@ -57,7 +57,8 @@ class Environment(ToyFramework):
         state, report = super().train(*args)
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
         found = {name: os.environ.get(name) for name in names}
-        return State(state.buffer, {"environment": found}), report
+        keras = os.environ.get("KERAS_BACKEND")
+        return State(state.buffer, {"environment": found, "keras": keras}), report
 
 
 class EnvironmentTask(ToyTask):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
 from cerebro.data import from_arrays, open_dataset
 from cerebro.data.cache import ShardCache
 from cerebro.data.etl.mirror import upload
-from cerebro.errors import DataError, ShardCorruptError
+from cerebro.errors import DataError, ShardCorruptError, StoreError
 from cerebro.storage import open_store
 
 URL = "memory://cached/numbers"
@@ -52,6 +53,37 @@ def test_a_copy_that_was_cut_off_is_made_again(dataset, tmp_path):
     (copy,) = (tmp_path / "temp").rglob("*.arrow")
     os.truncate(copy, 100)
     assert len(open_dataset(URL).open_shard("train", 0)) == 10
+
+
+def test_a_copy_that_was_changed_is_made_again(dataset, tmp_path):
+    before = open_dataset(URL).open_shard("train", 0).columns["x"].tolist()
+    (copy,) = (tmp_path / "temp").rglob("*.arrow")
+    copy.write_bytes(bytes(copy.stat().st_size))
+    assert open_dataset(URL).open_shard("train", 0).columns["x"].tolist() == before
+
+
+def test_copies_are_not_kept_where_others_can_write(dataset, tmp_path):
+    root = tmp_path / "shared"
+    root.mkdir()
+    root.chmod(0o777)
+    with pytest.raises(
+        StoreError, match=r"nobody else can write to, but .*shared is not\. Set TMPD"
+    ):
+        ShardCache(URL, root=str(root)).path(dataset.shards("train")[0])
+    assert not list(root.iterdir())
+
+
+def test_what_a_killed_process_had_fetched_makes_room(dataset, tmp_path):
+    info = dataset.shards("train")[0]
+    root = tmp_path / "own"
+    root.mkdir(mode=0o700)
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    left, own = (root / f".tmp-{pid}-0-abc" for pid in (dead.pid, os.getpid()))
+    for path in (left, own):
+        path.write_bytes(bytes(100))
+    ShardCache(URL, root=str(root), limit_bytes=info.bytes).path(info)
+    assert (left.exists(), own.exists()) == (False, True)
 
 
 def test_a_shard_that_is_damaged_there_is_not_kept(dataset, tmp_path):

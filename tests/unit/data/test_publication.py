@@ -12,8 +12,9 @@ import pytest
 
 from cerebro.data import from_arrays, open_dataset
 from cerebro.data.inputs import as_table
-from cerebro.data.publication import Cut, publish
+from cerebro.data.publication import Cut, publish, sole_writer_at
 from cerebro.errors import DataError, DiskFullError, StoreError
+from cerebro.storage import open_store
 from cerebro.storage.disk import Disk
 from cerebro.storage.store import DirectoryStore
 from cerebro.testing.faults import CountOnly, Fail, FaultyDisk, KillBefore, Tear
@@ -143,3 +144,12 @@ def test_a_failing_disk_at_the_first_write_leaves_nothing(tmp_path):
     with pytest.raises(StoreError):
         write_new(tmp_path, Fail(9, errno.EIO))
     assert os.listdir(tmp_path) == []
+
+
+def test_of_two_writers_at_a_url_the_second_is_refused():
+    url = "memory://published/numbers"
+    first, second = (sole_writer_at(open_store(url)) for _ in range(2))
+    with first, pytest.raises(DataError, match=f"only one process may write .* is writing {url}"):
+        second.__enter__()
+    with sole_writer_at(open_store(url)):
+        pass

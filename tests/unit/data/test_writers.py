@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from cerebro.data import from_arrays, from_torch, open_dataset
 from cerebro.data.publication import split_rows
-from cerebro.errors import DataError, UsageError
+from cerebro.errors import DataError, StoreError, UsageError
 
 
 def rows_of(dataset, split, name="id"):
@@ -136,6 +136,12 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is a file"):
         from_arrays(tmp_path / "file", {"id": np.arange(10)}, shards=1)
     assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("keep")
+    with pytest.raises(StoreError, match=r"cannot make .*/file/data: Not a directory"):
+        from_arrays(tmp_path / "file" / "data", {"id": np.arange(10)}, shards=1)
 
 
 class Items(TorchDataset):

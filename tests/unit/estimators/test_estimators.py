@@ -40,6 +40,12 @@ def test_arguments_of_earlier_versions_are_refused_with_what_to_use(kind, argume
         kind(**{argument: 1})
 
 
+@pytest.mark.parametrize("argument", ["callbacks", "custom_objects", "loss_weights"])
+def test_arguments_that_only_keras_has_are_refused_with_what_to_use(argument):
+    with pytest.raises(UsageError, match=rf"TorchEstimator takes no {argument}: "):
+        make(**{argument: []})
+
+
 def test_an_unknown_argument_is_named_with_those_there_are():
     with pytest.raises(UsageError, match=r"unknown argument of SparkEstimator 'metric'.*'metrics'"):
         SparkEstimator(metric=["acc"])
@@ -88,6 +94,10 @@ def test_unknown_losses_and_metrics_are_refused_with_those_there_are():
         make(loss="msee")
     with pytest.raises(UsageError, match=r"unknown metric 'aucc'.*acc"):
         make(metrics=["aucc"])
+    with pytest.raises(UsageError, match=r"unknown loss 'relu'"):
+        make(loss="relu")
+    with pytest.raises(UsageError, match=r"unknown metric 'softmax'"):
+        make(metrics=["softmax"])
 
 
 def test_labels_are_never_broadcast_against_outputs():

@@ -110,6 +110,24 @@ def test_estimators_without_metrics_are_ranked_by_their_loss(tmp_path):
     assert list(result.get_history()) == ["train_loss", "val_loss"]
 
 
+def test_metrics_without_a_name_are_called_the_same_in_every_trial(tmp_path):
+    def generate(params):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, activation="sigmoid")])
+        optimizer = keras.optimizers.SGD(params["lr"])
+        metrics = [keras.metrics.AUC(), keras.metrics.BinaryAccuracy()]
+        return KerasEstimator(
+            model=model, optimizer=optimizer, loss="binary_crossentropy", metrics=metrics
+        )
+
+    before = keras.layers.Dense(1).name
+    search = GridSearch("inline", tmp_path, generate, {"lr": [0.1, 0.01]}, 1, "auc")
+    histories = search.fit(points()).get_all_model_history()
+    names = ["loss", "auc", "binary_accuracy"]
+    expected = [f"{split}_{name}" for split in ("train", "val") for name in names]
+    assert [list(history) for history in histories.values()] == [expected, expected]
+    assert keras.layers.Dense(1).name != before
+
+
 @pytest.mark.filterwarnings("ignore:Do not pass an `input_shape`")
 def test_a_model_written_as_in_the_original_documentation_is_trained_and_kept(tmp_path):
     def generate(params):

@@ -65,3 +65,10 @@ def test_metrics_are_known_by_name_function_or_object():
 
     assert known_names(["acc", rmspe, Object()]) == ["loss", "acc", "rmspe", "auc"]
     assert known_names([["acc"], ["mae"]]) is None
+
+
+def test_an_object_that_keras_has_numbered_is_known_without_its_number():
+    class Object:
+        name = "auc_3"
+
+    assert ranked_by("auc", known=known_names([Object()]), has_validation=True)[0] == "val_auc"

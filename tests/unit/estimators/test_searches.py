@@ -41,7 +41,7 @@ def test_a_grid_gives_a_model_and_a_history_for_every_combination(tmp_path):
     assert [model.trial_params["lr"] for model in models] == [0.5, 0.1, 0.0]
     assert list(histories) == [model.run_id for model in models]
     assert {len(values) for history in histories.values() for values in history.values()} == {2}
-    assert set(histories[0]) == {"train_loss", "val_loss", "val_acc"}
+    assert set(histories[0]) == {"train_loss", "train_acc", "val_loss", "val_acc"}
     assert result.get_history() == result.get_best_model_history()
     assert result.get_history() == histories[result.get_best_model().run_id]
 
@@ -50,6 +50,21 @@ def test_more_accuracy_is_better(tmp_path):
     result = grid(tmp_path, epochs=3, evaluation_metric="acc").fit(points())
     found = {m.run_id: max(m.get_history()["val_acc"]) for m in result.get_all_models()}
     assert found[result.get_best_model().run_id] == max(found.values()) > min(found.values())
+
+
+def test_training_metrics_are_those_of_the_rows_that_were_trained_on(tmp_path):
+    table = points()
+    result = grid(tmp_path, epochs=1, space={"lr": [0.0]}, validation=None).fit(table)
+    told = result.transform(table)["label__output"].argmax(1)
+    [trained] = result.get_history()["train_acc"]
+    assert trained == pytest.approx((told == table["label"]).mean())
+
+
+def test_models_can_be_ranked_by_a_metric_of_training(tmp_path):
+    result = grid(tmp_path, evaluation_metric="acc", validation=None).fit(points())
+    assert result.run.best.metrics["train_acc"] == max(
+        history["train_acc"][0] for history in result.get_all_model_history().values()
+    )
 
 
 def test_less_loss_is_better(tmp_path):
@@ -156,7 +171,7 @@ def test_tensorboard_files_are_in_logdir_if_it_is_given(tmp_path):
 def test_without_validation_no_earlier_validation_rows_are_used(tmp_path):
     grid(tmp_path, validation=0.5).fit(points())
     result = grid(tmp_path, validation=None).fit(points())
-    assert set(result.get_history()) == {"train_loss"}
+    assert set(result.get_history()) == {"train_loss", "train_acc"}
 
 
 def test_a_column_may_say_which_rows_validate(tmp_path):
@@ -290,6 +305,17 @@ def test_arguments_that_are_not_there_are_named(tmp_path):
         grid(tmp_path, stack=4)
     with pytest.raises(UsageError, match=r"unknown argument .* 'vlidation'.*'validation'"):
         grid(tmp_path, vlidation=0.2)
+    with pytest.raises(UsageError, match=r"GridSearch takes no num_models: a grid tries all"):
+        grid(tmp_path, num_models=4)
+    with pytest.raises(UsageError, match=r"GridSearch takes no parallelism: concurrent= says"):
+        grid(tmp_path, parallelism=4)
+
+
+def test_values_that_are_none_are_refused_at_once(tmp_path):
+    with pytest.raises(UsageError, match=r"store must be a LocalStore, .* but got None"):
+        GridSearch("inline", None, classifier, {"lr": LRS}, 1)
+    with pytest.raises(UsageError, match=r"verbose must be 0, 1 or 2, but got 'yes'"):
+        grid(tmp_path, verbose="yes")
 
 
 @pytest.mark.parametrize("columns", [[], ["a", "a"], [1], None], ids=str)

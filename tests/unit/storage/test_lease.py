@@ -9,11 +9,14 @@ import time
 
 import pytest
 
-from cerebro.errors import LeaseLostError, RunLockedError
+from cerebro.errors import LeaseLostError, RunLockedError, StoreError
 from cerebro.storage import open_store
 from cerebro.storage.journal import Journal
 from cerebro.storage.lease import Lease, read_lease_holder
 from cerebro.storage.lock import RunLock, read_holder
+from cerebro.storage.remote_objects import open_objects
+from cerebro.storage.remote_retry import Retry
+from cerebro.storage.remote_store import RemoteStore
 from cerebro.testing import bucket
 
 HOLD = """
@@ -88,6 +91,41 @@ def start(url):
 def elsewhere(url, lease_s, **options):
     """A lease as a process on another machine has it."""
     return Lease(open_store(url), lease_s=lease_s, machine="another one", **options)
+
+
+class Away:
+    """Objects that cannot be read for a while."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.is_away = False
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def get(self, *given):
+        if self.is_away:
+            raise ConnectionResetError
+        return self._inner.get(*given)
+
+
+def test_a_store_that_does_not_answer_takes_no_lease_from_anybody(url):
+    objects, now = Away(open_objects(url)[0]), [0.0]
+    store = RemoteStore(url, objects, retry=Retry(attempts=1))
+    lease = Lease(store, clock=lambda: now[0])
+    lease.acquire()
+    try:
+        objects.is_away, now[0] = True, 31.0
+        with pytest.raises(StoreError, match="cannot read") as told:
+            lease.check()
+        assert not isinstance(told.value, LeaseLostError)
+        with pytest.raises(StoreError, match="cannot read"):
+            Lease(RemoteStore(url, objects, retry=Retry(attempts=1)), machine="another").acquire()
+        objects.is_away = False
+        lease.check()
+    finally:
+        objects.is_away = False
+        lease.release()
 
 
 def test_a_lease_is_taken_and_given_back(store):

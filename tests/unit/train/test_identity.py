@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 from cerebro.task import Task
-from cerebro.train.identity import describe_task, has_own_state
+from cerebro.train.identity import describe_task, digest_function, has_own_state
 
 BASE = "class Base(Task):\n    rate = 1"
 SOURCE = """
@@ -220,3 +222,31 @@ def test_a_value_set_afterwards_counts_too():
     task = Plain()
     task.depth = 3
     assert has_own_state(task)
+
+
+class Times:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return self.factor * x
+
+    def twice(self, x):
+        return 2 * self.factor * x
+
+
+def scale(factor, x):
+    return factor * x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda n: functools.partial(scale, n), Times, lambda n: Times(n).twice],
+    ids=["partial", "object", "method"],
+)
+def test_what_can_be_called_is_known_by_its_code_and_what_it_holds(make):
+    assert digest_function(make(1)) == digest_function(make(1)) != digest_function(make(2))
+
+
+def test_a_class_of_another_language_can_be_called():
+    assert digest_function(operator.itemgetter(1))

@@ -241,3 +241,14 @@ def test_stacks_are_refused_by_a_survey_and_by_training(data):
     assert {group.obstacle for group in found.groups} == {"Keras trains one model at a time"}
     with pytest.raises(UsageError, match="must be trained alone"):
         framework.train(call_of(0, stack=Stacking()), shard, None, Memory())
+
+
+def test_what_a_model_was_compiled_with_before_does_not_count(data):
+    def build(params):
+        found = line()(params)
+        found.model.compile(optimizer="adam", loss="mae")
+        return found
+
+    (ours, reports), (plain, expected) = (train(make(b), data, 2) for b in (build, line()))
+    assert bytes(ours.buffer) == bytes(plain.buffer)
+    assert [r.members for r in reports] == [r.members for r in expected]

@@ -48,6 +48,8 @@ _DROPPED: Mapping[str, str] = {
     "spark.driver.bindAddress",
     "verbose": "the searches and run_fit show progress",
 }
+#: What executors do as the driver does, unless they are set up otherwise.
+_TRAVELLING = ("KERAS_BACKEND",)
 _DROPPED_OF_DATA: Mapping[str, str] = {
     "parquet_row_group_size_mb": "prepared data are not Parquet",
 }
@@ -66,7 +68,6 @@ class SparkBackend:
         num_workers: How many visits run at once; default as many as Spark runs tasks at once.
         start_timeout: Seconds in which the first worker must be ready; default 300.
         disk_cache_size_gb: What copies of shards that are kept at a URL may take on each machine.
-        log_dir: Not used: what workers print is in the logs of Spark's executors.
         limits: When a visit is taken for hung; default to those of the environment.
 
     >>> SparkBackend(nics=["eth0"])
@@ -82,7 +83,6 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
         start_timeout: float | None = None,
         disk_cache_size_gb: float = 10,
         *,
-        log_dir: str | None = None,
         limits: Limits | None = None,
         **dropped: object,
     ) -> None:
@@ -93,8 +93,9 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
         self._num_workers = num_workers
         self._limits = limits or Limits.from_environment()
         if start_timeout is not None:
-            self._limits = replace(self._limits, start_s=float(start_timeout))
-        self._cache_bytes = int(disk_cache_size_gb * 1e9)
+            start_s = _positive("start_timeout", start_timeout)
+            self._limits = replace(self._limits, start_s=start_s)
+        self._cache_bytes = int(_positive("disk_cache_size_gb", disk_cache_size_gb) * 1e9)
         self._queue: queue.SimpleQueue[Told | Posted] = queue.SimpleQueue()
         self._crew: Crew | None = None
 
@@ -128,7 +129,8 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
 
         Rows are dealt out to shards at random, the same for the same seed and partitions of the
         DataFrame. Whoever reads finds what was there before or what is new, nothing in between;
-        later applications use it without another call. Numbers, booleans, strings, binaries, arrays
+        later applications use it without another call. Of several calls for one place at a time one
+        writes, the others are refused. Numbers, booleans, strings, binaries, arrays
         of numbers and ML vectors can be stored; decimals become float64.
 
         Args:
@@ -137,7 +139,7 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
             df: The rows. A value must be there in every column of every row.
             validation: Rows to hold out: a fraction in [0, 1), or the name of a column that is true
                 or above 0 for them, and is not stored. None or 0: none.
-            num_partitions: Train shards; default `num_workers`, or fewer for very few rows.
+            num_partitions: Train shards; default 2 to 8, by nothing but the number of rows.
             feature_columns: Columns to store, with those of labels; default all.
             compress_sparse: Store columns of sparse vectors as sparse rows; else they become dense.
                 A column in which any vector is dense becomes dense in any case.
@@ -163,7 +165,7 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
             sparse=compress_sparse,
             seed=seed,
         )
-        return prepare(self.context, open_store(path), wish, default_shards=self.num_workers)
+        return prepare(self.context, open_store(path), wish)
 
     def start(self, setup: Opening, workers: int) -> None:
         check_alive(self.context)
@@ -182,6 +184,7 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
             opening=opening,
             store=_store_of(setup),
             limits=self._limits,
+            environment={name: os.environ[name] for name in _TRAVELLING if name in os.environ},
             cache_bytes=self._cache_bytes,
         )
         if charter.store is not None:
@@ -247,6 +250,12 @@ def _refuse(what: str, given: Mapping[str, object], dropped: Mapping[str, str]) 
         if hint is None:
             raise TypeError(f"{what} has no argument {name!r}.")
         raise UsageError(f"{what} has no {name} any more: {hint}. Leave it out.")
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"`{name} > 0` must hold, but got {name}={value!r}.")
+    return float(value)
 
 
 def _either(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,6 +38,9 @@ def find_context(given: object) -> Any:
             "spark_context must be a SparkContext or a SparkSession, but got "
             f"{type(found).__name__}."
         )
+    if found.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        # On this machine tasks need this Python, not the first one of the PATH.
+        found.pythonExec = sys.executable
     return found
 
 

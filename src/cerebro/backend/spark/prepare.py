@@ -24,6 +24,7 @@ from cerebro.data.frame.shards import ShardPlan, make_shard, plan_shards
 from cerebro.data.manifest import FILE, DatasetManifest, ShardInfo
 from cerebro.data.publication import remove_strays, sole_writer_at
 from cerebro.data.schema import Kind, Schema
+from cerebro.data.tabular import MAX_DEFAULT_SHARDS
 from cerebro.errors import CerebroError, UsageError, WorkerError
 from cerebro.storage import Store
 from cerebro.types import Json, Split
@@ -46,10 +47,10 @@ class Prepared(NamedTuple):
     avg_row_size: float
 
 
-def prepare(context: Any, store: Store, wish: Wish, *, default_shards: int) -> Prepared:
+def prepare(context: Any, store: Store, wish: Wish) -> Prepared:
     """Write the dataset of a store anew."""
     deal = Deal(
-        shards=wish.shards or default_shards,
+        shards=wish.shards or MAX_DEFAULT_SHARDS,
         validation=wish.fraction,
         marker=wish.marker,
         seed=wish.seed,

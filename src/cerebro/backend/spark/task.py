@@ -148,6 +148,9 @@ class Bench:
         self._runners.clear()
         self._pace = Pace()
         found: Charter = decode(charter.value)
+        for name, value in found.environment.items():
+            # What executors were set up with counts more.
+            os.environ.setdefault(name, value)
         _see_probe(found)
         cache.limit(found.cache_bytes)
         self._charter = found

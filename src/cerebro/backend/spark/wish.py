@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 from cerebro.backend.spark.context import select
+from cerebro.data.schema import check_column_name
 from cerebro.errors import DataError, UsageError
 
 _NUMBERS = {"BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType"}
@@ -47,20 +49,23 @@ class Wish:
         types = {field.name: field.dataType for field in df.schema.fields}
         if len(types) < len(df.columns):
             raise UsageError(f"columns must have different names, but are {df.columns}.")
-        if shards is not None and (type(shards) is not int or shards < 1):
+        if shards is not None and (not _is_whole(shards) or shards < 1):
             raise UsageError(f"`num_partitions >= 1` must hold, but got num_partitions={shards!r}.")
+        if not _is_whole(seed) or not 0 <= seed < 2**64:
+            raise UsageError(f"`0 <= seed < 2**64` must hold, but got seed={seed!r}.")
         fraction, marker = _validation(validation, types)
         names = _names(types, features, labels, marker)
         for name in names:
+            check_column_name(name)
             _check_type(name, types[name])
         return cls(
             df=df,
             columns={name: types[name] for name in names},
             fraction=fraction,
             marker=marker,
-            shards=shards,
+            shards=None if shards is None else int(shards),
             sparse=bool(sparse),
-            seed=seed,
+            seed=int(seed),
         )
 
     @property
@@ -74,6 +79,11 @@ class Wish:
         types = {field.name: field.dataType for field in self.df.schema.fields}
         decimals = [name for name in self.names if type(types[name]).__name__ == "DecimalType"]
         return select(self.df, self.names, dict.fromkeys(decimals, "double"))
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is an integer, perhaps one of NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _validation(validation: float | str | None, types: dict[str, Any]) -> tuple[float, str | None]:

@@ -18,6 +18,7 @@ from cerebro.data.manifest import ShardInfo
 from cerebro.data.order import shuffle
 from cerebro.data.publication import split_rows, write_shard
 from cerebro.data.schema import Column, Kind, Schema
+from cerebro.data.tabular import default_shards
 from cerebro.errors import DataError
 from cerebro.storage.store import Store
 from cerebro.types import Split
@@ -53,7 +54,8 @@ def plan_shards(staged: Sequence[Staged], deal: Deal, *, exact: bool) -> list[Sh
     """The shards of all that was staged; every row is in one.
 
     Args:
-        exact: There must be as many train shards as asked for; else fewer will do for few rows.
+        exact: There must be as many train shards as the deal has; else as many as `default_shards`
+            says, for the same rows the same number.
     """
     staged = sorted(staged, key=lambda each: (each.part, each.run))
     heaps = [_pieces(staged, heap) for heap in range(deal.shards + 1)]
@@ -130,7 +132,7 @@ def _sizes(counts: Sequence[int], deal: Deal, *, exact: bool) -> list[int]:
             f"every shard needs a row, but there are {train} training rows for "
             f"num_partitions={deal.shards}. Ask for fewer partitions."
         )
-    shards = min(deal.shards, train)
+    shards = deal.shards if exact else min(deal.shards, default_shards(train))
     sizes = [_length(part) for part in split_rows(train, shards)]
     return [*sizes, *[0] * (deal.shards - shards), held_out]
 

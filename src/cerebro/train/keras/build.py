@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras.src.backend.common import global_state
 
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
@@ -52,10 +53,12 @@ class Parts:
         self.feed = Feed(compiled, compiled.model)
         #: What inputs it was made for, where it declares none itself; else None.
         self.shapes = shapes
+        # Not what the model says: the user may have compiled it otherwise.
+        self._is_ready = False
 
     def compile(self) -> None:
         """Make it ready to be trained and tested, unless it is."""
-        if self.model.compiled:
+        if self._is_ready:
             return
         given = self.compiled
         try:
@@ -69,6 +72,7 @@ class Parts:
         except (TypeError, ValueError) as error:
             raise UsageError(f"Keras cannot compile what build() gave: {error}") from error
         self.model.optimizer.build(self.model.trainable_variables)
+        self._is_ready = True
 
     @cached_property
     def model_variables(self) -> Variables:
@@ -131,7 +135,8 @@ class Builder:
 
     def build(self, params: Params, sample: Sample | None) -> Parts:
         """A model that nobody else has, not yet compiled."""
-        compiled = self._task.build(params)
+        with _fresh_names():
+            compiled = self._task.build(params)
         self._check(compiled)
         self._seen.add(compiled.model)
         if compiled.model.built:
@@ -219,6 +224,18 @@ def as_guest(seed: int) -> Iterator[None]:
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
+
+
+@contextlib.contextmanager
+def _fresh_names() -> Iterator[None]:
+    """Number what has no name as a new process would: its metrics are called the same each time."""
+    counters = "object_name_uids"
+    before = global_state.get_global_attribute(counters)
+    global_state.set_global_attribute(counters, None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(counters, before)
 
 
 def _key(params: Params) -> str:
