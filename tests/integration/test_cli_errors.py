@@ -45,7 +45,10 @@ def test_a_directory_is_no_experiment_file(project, command):
         ("epochs", "an override is written key=value or key.sub=value."),
         ("epochs=two", "`epochs` must be an integer, but got 'two' (a string)."),
         ("epoch=2", "unknown key 'epoch'."),
-        ("backend=locl", "unknown backend 'locl'. Known: inline, local. Did you mean 'local'?"),
+        (
+            "backend=locl",
+            "unknown backend 'locl'. Known: inline, local, spark. Did you mean 'local'?",
+        ),
         ("store=tasks.py", "the store must be a directory, but "),
         ("data=nowhere", "the dataset directory "),
         ("data=.", "there is no dataset at "),

@@ -15,6 +15,10 @@ MANY = 64
 class Growth:
     """The end of one file, for the process that appends to it.
 
+    Of several that append to parts, or begin a file, one succeeds at each place. An object that was
+    written whole must be appended to by one process alone, which has a lease: two that turn it into
+    parts at the same time may each take its own for those that count.
+
     Args:
         full: The name of the file.
         entry: The object of that name, if there is one.

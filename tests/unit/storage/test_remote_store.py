@@ -102,7 +102,6 @@ def test_of_two_who_append_at_the_same_place_one_is_told(url):
 
 def test_of_many_who_append_at_once_one_succeeds_at_each_place(url):
     """Without a lease each would go on for itself; the file has what one of them wrote."""
-    open_store(url).write("a", b"")
     start, results = threading.Barrier(8), []
 
     def work(number):

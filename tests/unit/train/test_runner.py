@@ -189,7 +189,7 @@ def framework_of(reference: str) -> Task:
 
 
 def test_an_unknown_framework_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match=r"unknown framework 'torhc'\. Known: spec, torch"):
+    with pytest.raises(UsageError, match=r"unknown framework 'torhc'\. Known: keras, spec, torch"):
         make_framework(framework_of("torhc"), device="cpu", threads=1)
 
 
