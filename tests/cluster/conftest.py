@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.cluster.downloads import CACHE
 from tests.cluster.sparks import ENVIRONMENT
 from tests.conftest import (
     PROCESS_GRACE_S,
@@ -33,7 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def spark_environment() -> Iterator[None]:
-    """What JVMs and the Python processes of executors are to find."""
+    """What JVMs and the Python processes of executors are to find, and a place for downloads."""
+    # Else the first test that needs one would be said to have left it.
+    CACHE.mkdir(parents=True, exist_ok=True)
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     yield
