@@ -65,6 +65,10 @@ class S3Server:
                 stderr=log,
             )
         wait_for(self._answers, f"an S3 server; see {self._folder / 'log'}", START_S)
+        # fsspec keeps its clients: one of an earlier server would look for it at its port.
+        import s3fs
+
+        s3fs.S3FileSystem.clear_instance_cache()
 
     def kill(self) -> None:
         """End it at once; what it has answered for stays."""
