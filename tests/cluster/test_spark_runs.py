@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from cerebro import Experiment, Result
@@ -113,7 +114,7 @@ def test_an_executor_that_is_killed_costs_no_more_than_its_visits(tmp_path, clus
     log = tmp_path / "visits"
     with session(cluster.url) as spark:
         backend = Killing(spark, after=4, log=log)
-        root = run(tmp_path, "killed", backend, ToyTask(visit_s=0.3, log=str(log)), space)
+        root = run(tmp_path, "killed", backend, ToyTask(visit_s=1.0, log=str(log)), space)
     assert backend.killed
     assert outcome(root) == outcome(oracle)
     # Nothing but what the executor had at that moment is done twice.
@@ -131,11 +132,12 @@ class Killing(SparkBackend):
     def submit(self, worker, call, source, *, consume=False):
         super().submit(worker, call, source, consume=consume)
         if not self.killed and count_lines(self.log) >= self.after and call.is_training:
+            known = {executor.pid for executor in executors(self.spark)}
             begun = count_lines(self.log)
             wait_for(lambda: count_lines(self.log) > begun, "the next visit begins")
-            victim = executors(self.spark)[0]
-            self.killed = victim.pid
-            os.kill(victim.pid, signal.SIGKILL)
+            visitor = psutil.Process(int(self.log.read_text().split()[-1]))
+            (self.killed,) = known & {parent.pid for parent in visitor.parents()}
+            os.kill(self.killed, signal.SIGKILL)
 
 
 DRIVER = """

@@ -7,6 +7,7 @@ package.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, TypeAlias, cast
@@ -67,7 +68,7 @@ class ToyTask(Task):
     Args:
         classes: How many values `y` has.
         visit_s: Seconds that a training visit takes at least.
-        log: A file that gets one line "trial epoch step attempt" for each trial of a training
+        log: A file that gets one line "trial epoch step attempt pid" for each trial of a training
             visit when it starts.
         gain: How many times faster a member of a large stack is said to be than a trial alone.
         micro_batch: "auto" where a trial that runs out of memory may go on with fewer rows at a
@@ -289,7 +290,7 @@ class ToyFramework:
 
     def _log(self, call: VisitCall) -> None:
         if self.task.log is not None:
-            where = f"{call.epoch} {call.step} {call.attempt}"
+            where = f"{call.epoch} {call.step} {call.attempt} {os.getpid()}"
             with open(self.task.log, "ab", buffering=0) as file:
                 file.write("".join(f"{trial} {where}\n" for trial in call.trials).encode())
 
