@@ -24,7 +24,7 @@ LAYERS = (
     {"backend"},
     {"run", "testing", "result_rows"},
     {"config", "etl", "results", "scores", "steering"},
-    {"scoring"},
+    {"fitting", "scoring"},
     {"experiment"},
     {"estimators"},
     {"keras", "torch", "tune"},
@@ -51,7 +51,7 @@ THIRD_PARTY = {
     "pyspark": {"backend.spark", "estimators.spark"},
     "rich": {"cli", "track.console"},
     "tensorboard": {"launch.tensorboard"},
-    "torch": {"estimators.torch", "train.spec", "train.stack", "train.torch", "zoo"},
+    "torch": {"backend.gang.torchrun", "estimators.torch", "train.gang", "train.spec", "train.stack", "train.torch", "zoo"},
     "typer": {"cli"},
     "yaml": {"config.yaml"},
 }
@@ -63,6 +63,7 @@ DISTRIBUTIONS = {"PIL": "pillow", "pydantic_core": "pydantic", "yaml": "pyyaml"}
 LAZY_MODULES = {
     *("__init__", "cli", "config.resolve", "data.tables", "search.sampler"),
     *("data.archive.images", "backend.spark.context", "estimators.keras"),
+    "backend.gang.torchrun",
     *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }
 

@@ -79,7 +79,16 @@ PUBLIC = {
         "randint",
         "uniform",
     ],
-    "cerebro.zoo": ["MODELS", "build", "resnet_small"],
+    "cerebro.zoo": [
+        "MODELS",
+        "build",
+        "cnn",
+        "decayed_parameters",
+        "mlp6",
+        "parameter_groups",
+        "resnet50",
+        "resnet_small",
+    ],
 }
 
 NAMES = [(module, name) for module, names in PUBLIC.items() for name in names]

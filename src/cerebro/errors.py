@@ -19,6 +19,7 @@
     │   └── LeaseLostError               another driver wrote this run's journal
     ├── TrialError                       one trial failed; the run goes on
     ├── WorkerError                      workers cannot start or keep dying
+    ├── ReplicaError                     ranks of a gang do not train the same model
     └── RunInterrupted                   stopped by the user, state saved: exit code 130
 
 Messages say what must hold, what was got, where, and what to do.
@@ -116,6 +117,10 @@ class TrialError(CerebroError):
 
 class WorkerError(CerebroError):
     """Workers could not be started, or keep dying."""
+
+
+class ReplicaError(CerebroError):
+    """The ranks of a gang, which must train one model, do not."""
 
 
 class RunInterrupted(CerebroError):

@@ -8,6 +8,7 @@ from html import escape
 from typing import cast
 
 from cerebro.backend.base import Backend
+from cerebro.backend.gang.rendezvous import Rendezvous, find_rendezvous
 from cerebro.config import arguments
 from cerebro.config.backends import BackendChoice
 from cerebro.config.requirements import install_requirements
@@ -16,13 +17,13 @@ from cerebro.data import open_dataset
 from cerebro.data.sources.bad_rows import DEFAULT_MAX_BAD, Policy
 from cerebro.etl import find_places, prepare
 from cerebro.etl_spec import ETLSpec
+from cerebro.fitting import FitGround, FitWish, run_fit
 from cerebro.results import Result
 from cerebro.run.etl import EtlSettings
 from cerebro.run.etl_report import EtlReport
-from cerebro.run.fit import Settings, fit
-from cerebro.run.outlook import Place, Plan, warn_of_budget
+from cerebro.run.parallel import parse_parallel
 from cerebro.run.recovery import set_aside
-from cerebro.run.request import Request, resolve
+from cerebro.run.request import Request
 from cerebro.run.spec import Checkpointing
 from cerebro.run.stacks import check_setting
 from cerebro.scores import PredictResult, TestResult
@@ -31,14 +32,12 @@ from cerebro.search.space import Space, parse_space
 from cerebro.spec import MiniBatchSpec
 from cerebro.storage import layout
 from cerebro.storage.opening import check_shared
-from cerebro.storage.working import published, working_directory
+from cerebro.storage.working import working_directory
 from cerebro.task import Task
 from cerebro.track.notebook_link import tensorboard_link
-from cerebro.track.shown import bar_for, trackers_for
+from cerebro.track.shown import bar_for
 from cerebro.train.spec.task import batch_size_missing
 from cerebro.types import Params, Split
-
-_PATH = (str, os.PathLike)
 
 
 class Experiment:
@@ -54,9 +53,9 @@ class Experiment:
         backend: "local" (processes on this machine), "inline" (this process, for debugging),
             "spark" (the active SparkContext), or an object such as `SparkBackend(context)`.
         workers: How many; default one for each GPU, else for each `threads_per_worker` cores.
-        threads_per_worker: Fixed for the run, because it decides the last bits of sums; default 1,
-            on Spark `spark.task.cpus`.
+        threads_per_worker: Fixed for a run; default 1, on Spark `spark.task.cpus`.
         seed: Decides initial weights, batch orders and random search.
+        rendezvous: The place of this process among others; default as torchrun, SLURM or MPI say.
 
     >>> import tempfile, numpy as np, cerebro
     >>> folder = tempfile.mkdtemp()
@@ -66,11 +65,11 @@ class Experiment:
     ... )
     >>> class Line(cerebro.Task):
     ...     def model(self, params):
-    ...         import torch
-    ...         return torch.nn.Linear(2, 1)
+    ...         from torch import nn
+    ...         return nn.Linear(2, 1)
     ...     def optimizer(self, model, params):
-    ...         import torch
-    ...         return torch.optim.SGD(model.parameters(), lr=params["lr"])
+    ...         from torch import optim
+    ...         return optim.SGD(model.parameters(), lr=params["lr"])
     ...     def loss(self, model, batch, params):
     ...         return ((model(batch["x"]) - batch["y"]) ** 2).mean()
     >>> exp = Experiment(
@@ -95,6 +94,7 @@ class Experiment:
         threads_per_worker: int | None = None,
         seed: int = 0,
         requirements: str | os.PathLike[str] | None = None,
+        rendezvous: Rendezvous | None = None,
     ) -> None:
         arguments.check_type("name", name, str)
         for argument, value in (("data", data), ("store", store), ("requirements", requirements)):
@@ -108,6 +108,7 @@ class Experiment:
         self._choice = BackendChoice(backend, workers, threads_per_worker)
         self.threads_per_worker = self._choice.threads
         self.seed = arguments.seed_of(seed)
+        self._rendezvous = rendezvous or find_rendezvous(os.environ)
 
     def run_etl(
         self,
@@ -177,6 +178,9 @@ class Experiment:
         search: object = "grid",
         num_trials: int | None = None,
         batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        parallel: object = "mop",
+        workers_per_trial: int | str | None = None,
         stopper: object = None,
         goal: Mapping[str, object] | None = None,
         budget: object = None,
@@ -209,7 +213,10 @@ class Experiment:
             search: "grid", "random", "sobol", "tpe" or "nsga2"; with options
                 `{"name": "tpe", ...}`; or an object of `optuna.samplers`.
             num_trials: How many trials; a grid tries all.
-            batch_size: Here or in the space.
+            batch_size: Here or in the space; of each worker where several train a trial.
+            global_batch_size: In its place, of all of them together.
+            parallel: "mop" (a trial for each worker), "ddp" (for all), "hybrid" (for some), "auto".
+            workers_per_trial: Of hybrid: a number, or "host" for all of a machine.
             stopper: Who is trained how far: "asha", "halving", "hyperband", "median", "patience",
                 "pbt"; with options `{"name": "asha", "eta": 4}`; several in a list.
             goal: Ends the run once it is reached: `{"metric": "val_accuracy", "target": 0.97}`,
@@ -218,7 +225,7 @@ class Experiment:
                 trials, epochs, visits.
             concurrent: Trials under way at once; default what keeps the workers busy.
             seeds: Trials of each configuration, ranked by their mean.
-            folds: The same, each holding out another part of the train shards.
+            folds: The same, each with another part of the train shards held out.
             constraints: Metric -> the largest value it may have; trials above it rank last.
             warm_start: Params to try first.
             learn_from: An earlier run whose trials an adaptive search knows from the beginning.
@@ -245,7 +252,7 @@ class Experiment:
         metric, mode = arguments.ranked_by(
             metric, mode, has_validation=bool(dataset.shards(Split.VAL))
         )
-        earlier = Result.open(learn_from) if isinstance(learn_from, _PATH) else learn_from
+        earlier = learn_from if isinstance(learn_from, Result | None) else Result.open(learn_from)
         metrics = [metric] if isinstance(metric, str) else list(metric)
         request = Request(
             name=self.name,
@@ -254,6 +261,8 @@ class Experiment:
             num_trials=arguments.optional_count("num_trials", num_trials),
             epochs=arguments.optional_count("num_epochs", num_epochs),
             batch_size=arguments.optional_count("batch_size", batch_size),
+            global_batch_size=arguments.optional_count("global_batch_size", global_batch_size),
+            parallel=parse_parallel(parallel, workers_per_trial),
             metric=metric,
             mode=mode,
             seed=self.seed,
@@ -271,29 +280,16 @@ class Experiment:
             warm_start=cast("Sequence[Params]", warm_start),
             known=[] if earlier is None else earlier.outcomes(metrics),
         )
-        workers = self.count_workers(device)
-        spec, sampler, chosen = resolve(request, dataset, workers=workers)
-        place = Place(self._runs, self.name, task)
-        warn_of_budget(Plan(request, dataset, place, spec, sampler, workers), is_fresh=fresh)
-        settings = Settings(
+        wish = FitWish(
             task=task,
-            workers=workers,
             device=device,
             keep_top=arguments.optional_count("keep_top", keep_top),
+            progress=progress,
+            logdir=logdir,
             fresh=fresh,
             force=force,
-            threaded=not self._choice.is_inline,
         )
-        with published(self.store) as root:
-            fit(
-                spec,
-                settings,
-                store=self.store,
-                backend=self._make_backend(is_storing=True),
-                sampler=sampler,
-                stopper=chosen,
-                trackers=trackers_for(root, progress, logdir),
-            )
+        run_fit(self._fit_ground(dataset.path, device), request, wish)
         return Result.open(self.store.where(), task=task if isinstance(task, Task) else None)
 
     def run_test(
@@ -318,8 +314,8 @@ class Experiment:
         Args:
             task: The task or MiniBatchSpec, or `module:Class` for workers to import.
             model_tag: A trial ("t0003", 3), "best", a `Result` for its best, a file (.safetensors,
-                a state_dict as .pt or .pth, an archive of torch.export as .pt2;
-                of Keras .keras or .weights.h5), or a list of them.
+                a state_dict as .pt or .pth, of torch.export .pt2, of Keras .keras or .weights.h5),
+                or a list of them.
             batch_size: Default `Task.eval_batch_size`, or 256.
             split: Another split to test on.
             which: The state of a trial at its "best" epoch, or its "final" one.
@@ -355,6 +351,19 @@ class Experiment:
         options = split, which, params, output, progress, fresh
         wish = Wish(self._as_task(task), model_tag, batch_size, *options)
         return run_predict(self._ground(device, split), wish)
+
+    def _fit_ground(self, data: str, device: str) -> FitGround:
+        rendezvous = self._rendezvous
+        return FitGround(
+            data=data,
+            runs=self._runs,
+            store=self.store,
+            workers=rendezvous.world if rendezvous else self.count_workers(device),
+            is_inline=self._choice.is_inline,
+            has_gangs=self._choice.has_gangs,
+            rendezvous=rendezvous,
+            make_backend=lambda: self._make_backend(is_storing=True),
+        )
 
     def _ground(self, device: str, split: str) -> Ground:
         arguments.check_type("device", device, str)

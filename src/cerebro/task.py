@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from cerebro.errors import UnknownParamError
@@ -24,6 +25,24 @@ Add it to the space.
         raise UnknownParamError(
             f"the task asks for params[{key!r}], but the trial has: {known}. Add it to the space."
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What a task may know of the run that it is in, beside a trial's params.
+
+    >>> RunFacts(shard_rows=(100, 90), workers=2).steps_per_epoch(64)
+    4
+    """
+
+    #: Rows of each train shard.
+    shard_rows: tuple[int, ...]
+    #: Workers that train a trial together: 1 when trials hop.
+    workers: int = 1
+
+    def steps_per_epoch(self, global_batch_size: int) -> int:
+        """Training steps that a trial takes to see every row once: batches end with their shard."""
+        return sum(-(-rows // global_batch_size) for rows in self.shard_rows)
 
 
 class Task:
@@ -71,6 +90,8 @@ class Task:
     micro_batch: int | Literal["auto"] | None = None
     #: When the learning-rate scheduler steps: after each "epoch" or each "batch".
     scheduler_step: str = "epoch"
+    #: Set on workers before anything is built.
+    facts: RunFacts | None = None
 
     def model(self, params: Params) -> Any:
         """Build the model (an `nn.Module`)."""

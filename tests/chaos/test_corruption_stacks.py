@@ -9,10 +9,10 @@ import pytest
 from cerebro.run.spec import Checkpointing
 from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
-from cerebro.testing.faults import KillBefore, flip_bit
+from cerebro.testing.faults import flip_bit
 from cerebro.testing.history import check
-from tests.chaos.test_kill_every_operation import run_until_killed
 from tests.experiments import copy_run, fit_toy, make_toy_data, outcome, toy_spec
+from tests.kills import states_of
 from tests.unit.run.runs import fit_until, records_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -75,15 +75,14 @@ def test_what_is_whole_is_never_rolled_back(folder):
     spec = toy_spec(folder / "data", CASES["all"][0], epochs=6, stack=100)
     fit_toy(folder / "whole", spec, keep_top=1)
     expected = outcome(folder / "whole")
-    for n in range(1, 1000):
-        root = folder / "run"
-        if run_until_killed(root, spec, KillBefore(n), keep_top=1) is not None:
-            break
+    states = states_of(folder / "run", spec, keep_top=1)
+    for root in states:
+        where = f"killed at {root.name}"
         if records_of(root, "dropped") and not records_of(root, "done"):
-            damage_each(root, spec, expected, f"killed before {n}", keep_top=1)
+            damage_each(root, spec, expected, where, keep_top=1)
         fit_toy(root, spec, keep_top=1)
         check(root)
-        assert records_of(root, "rollback") == [], f"killed before {n}"
-        assert outcome(root) == expected, f"killed before {n}"
+        assert records_of(root, "rollback") == [], where
+        assert outcome(root) == expected, where
         shutil.rmtree(root)
-    assert n > 100
+    assert len(states) > 100

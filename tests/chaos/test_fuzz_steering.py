@@ -24,8 +24,8 @@ from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, KillBefore, Tear
 from cerebro.testing.history import check
 from cerebro.types import TrialStatus
-from tests.chaos.test_kill_every_operation import run_until_killed
 from tests.experiments import fit_toy, learnt, make_toy_data, toy_spec
+from tests.kills import run_until_killed
 from tests.reference import Reference
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

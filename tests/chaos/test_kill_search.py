@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import shutil
 
 import pytest
 
@@ -15,8 +13,8 @@ from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, Tear
 from cerebro.testing.history import check
-from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill, run_until_killed
 from tests.experiments import fit_toy, make_toy_data, toy_spec
+from tests.kills import assert_exact_after_every_kill, assert_exact_from_every_state, states_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -63,7 +61,7 @@ CASES = {
 }
 
 
-#: Every seventh operation is hit, from another one on in each session.
+#: Every seventh operation is hit, or state resumed, from another one on in each session.
 STRIDE = 7
 
 
@@ -73,8 +71,8 @@ def test_a_search_killed_at_any_operation_goes_on_as_it_would(folder, case, seed
     make_toy_data(folder / "data")
     common = {"search": "random", "num_trials": 4, "epochs": 4, "stack": False}
     spec = toy_spec(folder / "data", space, **{**common, **changes})
-    hits = {"first": 1 + seed % STRIDE, "stride": STRIDE}
-    assert assert_exact_after_every_kill(folder, spec, Tear, **hits) > 50 // STRIDE
+    states = assert_exact_from_every_state(folder, spec, first=seed % STRIDE, stride=STRIDE)
+    assert states > 50
     records = read(DirectoryStore(folder / "whole")).records
     if what is not None:
         assert what in {record["what"] for record in records if record["type"] == "decision"}
@@ -108,16 +106,12 @@ def test_commands_are_carried_out_once_wherever_the_run_is_killed(folder, case, 
     commands, expected = COMMANDS[case]
     changes = {"search": "random", "num_trials": 4, "epochs": 3, "stack": False}
     spec = toy_spec(folder / "data", SPACE, **changes, stopper=stopper)
+    inbox = folder / "run" / "inbox"
+    inbox.mkdir(parents=True)
+    for number, command in enumerate(commands):
+        (inbox / f"{number}.json").write_text(json.dumps(command))
     stride = 3 * STRIDE
-    for n in itertools.count(1 + seed % stride, stride):
-        root = folder / f"run{n}"
-        inbox = root / "inbox"
-        inbox.mkdir(parents=True)
-        for number, command in enumerate(commands):
-            (inbox / f"{number}.json").write_text(json.dumps(command))
-        operations = run_until_killed(root, spec, Tear(n))
-        if operations is not None and n > operations:
-            break
+    for root in states_of(folder / "run", spec)[seed % stride :: stride]:
         check(root, is_settled=False)
         fit_toy(root, spec)
         check(root)
@@ -129,14 +123,14 @@ def test_commands_are_carried_out_once_wherever_the_run_is_killed(folder, case, 
         assert sorted(effects) == sorted(accepted)
         statuses = {trial.number: str(trial.status) for trial in Result.open(root).trials}
         assert {number: statuses[number] for number in expected} == expected
-        assert not list(inbox.glob("*.json"))
-        shutil.rmtree(root)
+        assert not list((root / "inbox").glob("*.json"))
 
 
-def test_however_it_was_killed(folder, seed):
+@pytest.mark.parametrize("kill", [KillAfter, Tear])
+def test_however_it_was_killed(folder, kill, seed):
     make_toy_data(folder / "data")
     changes = {"search": "random", "num_trials": 4, "epochs": 4, "stack": False}
     stopper = {"name": "asha", "eta": 2}
     spec = toy_spec(folder / "data", SPACE, **changes, stopper=stopper, concurrent=3)
     hits = {"first": 1 + seed % STRIDE, "stride": STRIDE}
-    assert assert_exact_after_every_kill(folder, spec, KillAfter, **hits) > 50 // STRIDE
+    assert assert_exact_after_every_kill(folder, spec, kill, **hits) > 50 // STRIDE

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-
 import pytest
 
 from cerebro.run.spec import Checkpointing
 from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.faults import KillAfter, KillBefore, Tear
-from cerebro.testing.history import check
-from tests.chaos.test_kill_every_operation import assert_exact_after_every_kill, run_until_killed
-from tests.experiments import fit_toy, make_toy_data, outcome, toy_spec
+from tests.experiments import make_toy_data, toy_spec
+from tests.kills import assert_exact_after_every_kill, assert_exact_from_every_state
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -63,31 +59,23 @@ def test_a_run_with_stacks_killed_at_any_operation_resumes_exactly(folder, case)
     space, changes, settings, kind = CASES[case]
     make_toy_data(folder / "data")
     spec = toy_spec(folder / "data", space, **{"stack": 100, **changes})
-    assert assert_exact_after_every_kill(folder, spec, Tear, **settings) > 30
+    assert assert_exact_from_every_state(folder, spec, **settings) > 30
     assert kind in {record["type"] for record in read(DirectoryStore(folder / "whole")).records}
 
 
-@pytest.mark.parametrize("kill", [KillBefore, KillAfter])
-def test_however_it_was_killed(folder, kill):
+@pytest.mark.parametrize("kill", [KillBefore, KillAfter, Tear])
+def test_however_it_was_killed(folder, kill, seed):
+    """With real kills, at every third operation, from another one on in each session."""
     make_toy_data(folder / "data")
     spec = toy_spec(folder / "data", failing("nan_loss", epoch=1), epochs=3, stack=100)
-    assert assert_exact_after_every_kill(folder, spec, kill) > 60
+    hits = {"first": 1 + seed % 3, "stride": 3}
+    assert assert_exact_after_every_kill(folder, spec, kill, **hits) > 60 // 3
 
 
 def test_one_that_takes_members_out_of_old_checkpoints_does_so_again(folder):
-    """Best epochs of many members are spread over the run; every seventh operation is hit."""
+    """Best epochs of many members are spread over the run; every seventh state is resumed."""
     make_toy_data(folder / "data", shards=1)
     space = {"lr": [0.02, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0], "noise": [0.0, 0.5]}
     spec = toy_spec(folder / "data", space, epochs=14, stack=100)
-    fit_toy(folder / "whole", spec)
-    expected = outcome(folder / "whole")
+    assert assert_exact_from_every_state(folder, spec, first=3, stride=7) > 150
     assert "taken" in {record["type"] for record in read(DirectoryStore(folder / "whole")).records}
-    for n in itertools.count(3, 7):
-        if run_until_killed(folder / "run", spec, KillBefore(n)) is not None:
-            break
-        check(folder / "run", is_settled=False)
-        fit_toy(folder / "run", spec)
-        check(folder / "run")
-        assert outcome(folder / "run") == expected, f"another result after {n}"
-        shutil.rmtree(folder / "run")
-    assert n > 200

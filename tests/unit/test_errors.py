@@ -32,6 +32,7 @@ EXIT_CODES = {
     "LeaseLostError": 2,
     "TrialError": 1,
     "WorkerError": 1,
+    "ReplicaError": 1,
     "RunInterrupted": 130,
 }
 

@@ -274,8 +274,8 @@ def test_a_wrong_argument_of_an_experiment_says_what_must_hold(make, store, wron
         ({"search": "random", "num_trials": "3"}, "but got num_trials='3'."),
         ({"batch_size": 0}, "`batch_size >= 1` must hold, but got batch_size=0."),
         ({"batch_size": "16"}, "`batch_size >= 1` must hold, but got batch_size='16'."),
-        ({"batch_size": None}, "in the space or as an argument, but is in neither."),
-        ({"space": {"lr": 1, "batch_size": [8]}}, "as an argument, but is in both."),
+        ({"batch_size": None}, "once, in the space or beside it, but got neither."),
+        ({"space": {"lr": 1, "batch_size": [8]}}, "but got batch_size and space.batch_size."),
         (
             {"checkpoint": "always"},
             "checkpoint must be one of visit, epoch, off, but got 'always'.",

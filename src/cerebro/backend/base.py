@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import Store
 from cerebro.task import Task
+from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import VisitCall, VisitReport
 from cerebro.types import Json
@@ -73,6 +74,8 @@ class Setup:
     store: str
     device: str = "auto"
     threads: int = 1
+    #: Several workers in the place of each; None: one.
+    gang: GangPlace | None = None
 
     def open(self, worker: int) -> VisitRunner:
         return VisitRunner(

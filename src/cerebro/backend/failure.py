@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from cerebro.backend.base import Failure, FailureKind
-from cerebro.errors import CheckpointCorruptError, DataError, UsageError
+from cerebro.errors import CheckpointCorruptError, DataError, ReplicaError, UsageError
 from cerebro.train.memory import explain_memory, host_memory
 from cerebro.train.visit import Diverged, OutOfMemory
 
@@ -15,6 +15,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (MemoryError, FailureKind.MEMORY),
     (CheckpointCorruptError, FailureKind.CORRUPT),
     (DataError, FailureKind.FATAL),
+    (ReplicaError, FailureKind.FATAL),
     (UsageError, FailureKind.USAGE),
 )
 _HINT = "Use fewer workers, or a smaller batch_size or model."

@@ -59,7 +59,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, paths, *arguments],
                 pass_fds=passed,
-                env=_environment(threads),
+                env=worker_environment(threads),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -107,7 +107,7 @@ class WorkerProcess:
         return code
 
 
-def _environment(threads: int) -> dict[str, str]:
+def worker_environment(threads: int) -> dict[str, str]:
     """OpenMP threads that spin for each other across processes cost 10-30x: fix their number.
 
     The order of sets of strings is fixed too: a task's vocabulary must not depend on its worker.

@@ -35,7 +35,7 @@ from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
 
 _PR_SET_PDEATHSIG = 1
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main(
@@ -51,7 +51,7 @@ def main(
     """Serve visits until told to stop, or until the driver is gone."""
     for fd in (connection_fd, arena_fd, setup_fd, pulse_fd, lifeline_fd):
         os.set_inheritable(fd, False)
-    _die_with_parent(lifeline_fd, parent)
+    die_with_parent(lifeline_fd, parent)
     heart = Heart(pulse_fd, beat_ms / 1000)
     _leave_stopping_to_the_driver(connection_fd, heart)
     faulthandler.enable()
@@ -141,7 +141,7 @@ def _open_source(message: RunVisit, runner: VisitRunner, mapping: Mapping) -> St
     return State(mapping.view(source.slot)[: source.bytes], source.meta)
 
 
-def _die_with_parent(lifeline_fd: int, parent: int) -> None:
+def die_with_parent(lifeline_fd: int, parent: int) -> None:
     """End with the driver, whatever this process is doing when the driver dies.
 
     A process of its own watches: it ends what the task has started, too. It and all of those are
@@ -152,7 +152,7 @@ def _die_with_parent(lifeline_fd: int, parent: int) -> None:
         if os.getppid() != parent:
             os._exit(1)
     if os.fork() == 0:
-        for number in _STOP_SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         os.closerange(3, lifeline_fd)
         os.closerange(lifeline_fd + 1, os.sysconf("SC_OPEN_MAX"))
@@ -175,5 +175,5 @@ def _leave_stopping_to_the_driver(connection_fd: int, heart: Heart) -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     os.register_at_fork(after_in_child=undo)

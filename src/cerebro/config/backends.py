@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from cerebro.backend.base import Backend
 from cerebro.backend.inline import InlineBackend
+from cerebro.backend.local import LocalBackend
 from cerebro.config import arguments
 from cerebro.config.machine import default_workers
 from cerebro.config.resolve import BACKENDS, backend_reference, load_reference
@@ -50,6 +51,12 @@ class BackendChoice:
     def is_inline(self) -> bool:
         """Whether visits run in the driver's own thread."""
         return self._class is InlineBackend or isinstance(self._given, InlineBackend)
+
+    @property
+    def has_gangs(self) -> bool:
+        """Whether a worker can be a gang of several."""
+        known = self._class or type(self._given)
+        return issubclass(known, InlineBackend | LocalBackend)
 
     def make(self, log_dir: str) -> Backend:
         """The backend of the next run."""

@@ -11,7 +11,7 @@ from cerebro.search.wording import show, unknown
 from cerebro.types import Json
 
 #: Keys that may have a mapping below them whose keys are known elsewhere.
-_OPEN = ("search", "stopper", "goal", "budget", "constraints")
+_OPEN = ("search", "stopper", "goal", "budget", "constraints", "parallel", "launch")
 #: Of these, those where a string is short for a mapping with a name.
 _NAMED = ("search", "stopper")
 

@@ -29,7 +29,8 @@ from cerebro.config.resolve import (
 )
 from cerebro.config.yaml import Document, load_yaml
 from cerebro.errors import ConfigError, UsageError
-from cerebro.run.request import Request, choose
+from cerebro.run.parallel import parse_parallel
+from cerebro.run.request import BATCH_SIZES, Request, choose, wrong_batch_sizes
 from cerebro.run.spec import Checkpointing
 from cerebro.run.stacks import check_setting
 from cerebro.search.budget import parse_budget
@@ -48,6 +49,16 @@ def _listed(value: object) -> object:
 
 def _check_budget(value: object) -> object:
     parse_budget(value)
+    return value
+
+
+def _check_parallel(value: object) -> object:
+    parse_parallel(value)
+    return value
+
+
+def _check_workers_per_trial(value: object) -> object:
+    parse_parallel("hybrid", value)
     return value
 
 
@@ -93,8 +104,14 @@ class ExperimentConfig(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     #: How often a trial sees every row; here, or as max_epochs of the goal.
     epochs: Count | None = None
-    #: Here or in the space, not both.
+    #: Here or in the space; of each worker where several train a trial.
     batch_size: Count | None = None
+    #: In its place: of all workers of a trial together.
+    global_batch_size: Count | None = None
+    #: mop, ddp, hybrid or auto; or a mapping {mode: hybrid, workers_per_trial: 2}.
+    parallel: Annotated[Any, PlainValidator(_check_parallel)] = "mop"
+    #: Workers that train a trial together: a number, or host for all of a machine.
+    workers_per_trial: Annotated[Any, PlainValidator(_check_workers_per_trial)] = None
     #: What to try: a name, or a mapping with a name and options, {name: random, trials: 20}.
     search: Any = "grid"
     #: How many trials; a grid tries all.
@@ -131,6 +148,8 @@ class ExperimentConfig(BaseModel):
     keep_top: Count | None = None
     #: auto, cpu, cuda, or another torch device.
     device: Text = "auto"
+    #: What `cerebro launch` asks of a batch system: {nodes: 8, time: "1:00:00"}.
+    launch: dict[str, Any] = {}
     #: Parameters: a list is a choice, {loguniform: [low, high]} a domain, anything else a constant.
     space: dict[
         Annotated[str, AfterValidator(check_parameter_name)],
@@ -146,6 +165,8 @@ class ExperimentConfig(BaseModel):
             num_trials=self.num_trials,
             epochs=self.epochs,
             batch_size=self.batch_size,
+            global_batch_size=self.global_batch_size,
+            parallel=parse_parallel(self.parallel, self.workers_per_trial),
             metric=self.metric,
             mode=self.mode,
             seed=self.seed,
@@ -255,10 +276,9 @@ def _wrong_paths(config: ExperimentConfig) -> Iterator[_Objection]:
 
 def _misfits(config: ExperimentConfig) -> Iterator[_Objection]:
     """What does not fit together."""
-    if ("batch_size" in config.space) == (config.batch_size is not None):
-        both = "both" if "batch_size" in config.space else "neither"
-        message = f"`batch_size` must be a key or in the space, but is in {both}."
-        yield message, ("batch_size",)
+    objection = wrong_batch_sizes(config.to_request())
+    if objection is not None:
+        yield objection, BATCH_SIZES
     if config.epochs is None and "max_epochs" not in (config.goal or {}):
         yield "the key 'epochs' is missing.", ("epochs",)
         return

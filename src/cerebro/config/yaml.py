@@ -247,3 +247,14 @@ class _Builder:
         if math.isinf(number):
             raise self.error(line, f"the number {show(text)} is too large.")
         return number
+
+
+def write_yaml(tree: Json) -> str:
+    """A document as YAML, keys in their order.
+
+    >>> print(write_yaml({"optimizer": {"name": "SGD", "lr": 0.1}}), end="")
+    optimizer:
+      name: SGD
+      lr: 0.1
+    """
+    return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

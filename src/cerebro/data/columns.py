@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -69,6 +70,16 @@ def as_numpy(array: pa.Array | pa.ChunkedArray) -> Array:
     if data is None:
         return np.empty(0, dtype)
     return np.frombuffer(data, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array in Arrow's memory: what is given back there is used again without being cleared.
+
+    >>> empty((2, 3), np.dtype("float32")).shape
+    (2, 3)
+    """
+    size = math.prod(shape) * dtype.itemsize
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8, size).view(dtype).reshape(shape)
 
 
 class TextColumn:

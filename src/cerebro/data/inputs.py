@@ -18,6 +18,7 @@ from cerebro.data.columns import (
     TextColumn,
     Values,
     as_index,
+    empty,
 )
 from cerebro.data.schema import DTYPES, Column, Kind, Schema, check_column_name
 from cerebro.errors import DataError
@@ -139,8 +140,9 @@ def _take(values: Values, rows: Index) -> Values:
         return BytesColumn(values.arrow.take(as_index(rows)))
     if isinstance(values, SparseRows):
         return values.take(rows)
+    out = empty((len(rows), *values.shape[1:]), values.dtype)
     # All rows are there; "clip" does not look twice.
-    return values.take(rows, axis=0, mode="clip")
+    return values.take(rows, axis=0, out=out, mode="clip")
 
 
 def _as_listed(data: Sequence[object], where: str) -> Values:

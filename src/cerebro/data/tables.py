@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,8 @@ from cerebro.data.conversion import Cells, cast, check_same, concatenate, to_col
 from cerebro.data.dataset import Dataset
 from cerebro.data.inputs import Input, as_table
 from cerebro.data.publication import Cut, publish
-from cerebro.data.sources.cells import MISSING, arrow_type, check_types, suggest
+from cerebro.data.sources.arrow_csv import read_arrow
+from cerebro.data.sources.cells import arrow_type, check_types, suggest
 from cerebro.errors import DataError, UsageError
 from cerebro.types import Split
 
@@ -172,22 +175,8 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
     types = {name: arrow_type(dtype) for name, dtype in request.columns.items()}
     for group, members in request.features.items():
         types |= {m: arrow_type(request.dtype(group)) for m in members if m not in types}
-    convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=MISSING)
-    # A quoted value may hold line breaks; looking out for them costs up to a fifth of the time.
-    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=_has_quotes(file))
-
-    def read(use_threads: bool) -> pa.Table:
-        options = pyarrow.csv.ReadOptions(use_threads=use_threads)
-        return pyarrow.csv.read_csv(
-            file, read_options=options, parse_options=parse, convert_options=convert
-        )
-
     try:
-        try:
-            table = read(use_threads=True)
-        except pa.ArrowInvalid:
-            # Only the single-threaded reader knows the number of the row it complains about.
-            table = read(use_threads=False)
+        table = _parse(file, types, delimiter)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise DataError(
             f"{file} cannot be read: {error}. If a column's type was guessed wrongly, give it "
@@ -202,12 +191,38 @@ def _read_csv(file: str, request: _Request, delimiter: str) -> pa.Table:
     return table
 
 
-def _has_quotes(file: str) -> bool:
-    """Whether there are quotes after the first line, in which no name has a line break."""
+def _parse(file: str, types: Mapping[str, pa.DataType], delimiter: str) -> pa.Table:
+    def read(*, newlines: bool, use_threads: bool) -> pa.Table:
+        parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=newlines)
+        return read_arrow(lambda: file, parse, types, use_threads=use_threads)
+
+    def attempt(*, newlines: bool) -> pa.Table | None:
+        with contextlib.suppress(pa.ArrowInvalid):
+            return read(newlines=newlines, use_threads=True)
+        return None
+
+    # A quoted value may hold line breaks; looking out for them costs up to a fifth of the time.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        looked_at = pool.submit(_has_quotes, file)
+        newlines = _has_quotes(file, blocks=1)
+        table = attempt(newlines=newlines)
+        has_quotes = looked_at.result()
+    if has_quotes != newlines:
+        table = attempt(newlines=has_quotes)
+    # Only the single-threaded reader knows the number of the row it complains about.
+    return read(newlines=has_quotes, use_threads=False) if table is None else table
+
+
+def _has_quotes(file: str, *, blocks: int | None = None) -> bool:
+    """Whether there are quotes after the first line, in which no name has a line break.
+
+    Looks at so many blocks only.
+    """
     with contextlib.suppress(OSError), open(file, "rb") as source:
         if source.readline().count(b'"') % 2:
             return True
-        return any(b'"' in block for block in iter(lambda: source.read(_BLOCK_BYTES), b""))
+        read = iter(lambda: source.read(_BLOCK_BYTES), b"")
+        return any(b'"' in block for block in itertools.islice(read, blocks))
     # Whatever is wrong with it, the reader tells.
     return True
 

@@ -7,7 +7,7 @@ from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
 from cerebro.storage import Store
 from cerebro.train.visit import VisitReport
-from cerebro.types import Json
+from cerebro.types import Params
 
 #: Two of a trial are kept while a third is written.
 _CHECKPOINTS_PER_TRIAL = 3
@@ -49,8 +49,14 @@ def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes
         )
 
 
-def check_batch_size(value: Json) -> None:
+def check_batch_size(spec: RunSpec, params: Params) -> None:
     """Refuse params whose batch size is none."""
+    own = [name for name in ("global_batch_size", "batch_size") if name in params]
+    if len(own) > 1:
+        raise UsageError(
+            "a trial has a batch_size or a global_batch_size, but the space gives it both."
+        )
+    value = params[own[0]] if own else spec.global_batch_size or spec.batch_size
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(
             f"batch_size must be an integer of at least 1, but the space gives {value!r}."

@@ -34,7 +34,7 @@ from cerebro.run.prelude import Prelude
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
 from cerebro.run.roster import Roster
-from cerebro.run.signals import GraceOver, LingerOver, StopRequested, StopSignals, TimeUp
+from cerebro.run.signals import Broken, GraceOver, LingerOver, StopRequested, StopSignals, TimeUp
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.steering import Inbox, Rung
@@ -324,7 +324,7 @@ class Driver:
         if isinstance(payload, Committed):
             for commit in payload.commits:
                 self._committed(commit)
-        elif isinstance(payload, CommitFailed | ShardDamaged):
+        elif isinstance(payload, Broken | CommitFailed | ShardDamaged):
             raise payload.error
         elif isinstance(payload, StopRequested):
             self._reporter.stopping(len(self._dispatcher))

@@ -40,6 +40,7 @@ from cerebro.task import Task
 from cerebro.track import records
 from cerebro.track.efficiency import Summary
 from cerebro.track.tracker import FanOut, Tracker
+from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import describe_task, has_own_state, import_task
 from cerebro.types import Json, TrialStatus, trial_id
 
@@ -61,6 +62,8 @@ class Settings:
     memory_bytes: int | None = None
     #: Write checkpoints on a thread beside the driver's loop.
     threaded: bool = True
+    #: Where the ranks of gangs are; None: workers train alone.
+    gang: GangPlace | None = None
 
 
 def fit(
@@ -104,6 +107,19 @@ def fit(
         return begin(run)
 
 
+def make_setup(spec: RunSpec, settings: Settings, store: Store) -> Setup:
+    """What the workers of a run open."""
+    return Setup(
+        task=settings.task,
+        data=spec.data,
+        data_digest=spec.data_digest,
+        store=store.where(),
+        device=settings.device,
+        threads=spec.threads_per_worker,
+        gang=settings.gang,
+    )
+
+
 class _Fit:
     """One process's work on a run."""
 
@@ -129,7 +145,7 @@ class _Fit:
         self._orders = Orders(spec, run.history)
         self._direction.begin([*(run.journal.records if run.journal else ()), *run.appended])
         for params in self._direction.proposed:
-            check_batch_size(params.get("batch_size", spec.batch_size))
+            check_batch_size(spec, params)
 
     def execute(self, backend: Backend) -> Summary:
         driver = Driver(
@@ -146,15 +162,7 @@ class _Fit:
             orders=self._orders,
             seconds=self._seconds_left(),
         )
-        setup = Setup(
-            task=self._settings.task,
-            data=self._spec.data,
-            data_digest=self._spec.data_digest,
-            store=self._run.store.where(),
-            device=self._settings.device,
-            threads=self._spec.threads_per_worker,
-        )
-        summary = driver.execute(setup)
+        summary = driver.execute(make_setup(self._spec, self._settings, self._run.store))
         self._finish(summary)
         return summary
 

@@ -113,7 +113,7 @@ class Orders:
         return Commit([record])
 
     def _trial(self, params: Params, start: int | None, by: str | None) -> Record:
-        check_batch_size(params.get("batch_size", self._spec.batch_size))
+        check_batch_size(self._spec, params)
         number, self._next = self._next, self._next + 1
         record: Record = {"type": "trial", "trial": number, "params": dict(params)}
         record["start"] = number % self._spec.train_shards if start is None else start

@@ -85,9 +85,11 @@ class Reporter:
             compute_s=report.compute_s,
             data_s=report.data_s,
             hop_s=report.hop_s,
+            comm_s=report.comm_s,
             checkpoint_s=self._idle_for_save.pop(event.worker, 0.0),
             rows=report.rows,
             members=tuple([_member(member) for _, member in told]),
+            graph=report.graph,
         )
         self._efficiency.visit(visit)
         if told:

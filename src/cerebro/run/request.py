@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from cerebro.data import Dataset
 from cerebro.errors import UsageError
 from cerebro.run.devices import count_gpus
+from cerebro.run.parallel import Division, Parallel
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.stacks import Setting
 from cerebro.search.budget import parse_budget
@@ -22,6 +23,7 @@ from cerebro.search.stoppers import Stoppers, make_goal, make_stopper
 from cerebro.search.wording import show
 from cerebro.types import Mode, Params, Split
 
+BATCH_SIZES = ("batch_size", "global_batch_size")
 #: Trials under way for each worker, where more would only be proposed in the dark.
 _PER_WORKER = 2
 
@@ -35,7 +37,9 @@ class Request:
     search: object = "grid"
     num_trials: int | None = None
     epochs: int | None = None
+    #: Of each worker of a trial, or of all of them together: one is given, here or in the space.
     batch_size: int | None = None
+    global_batch_size: int | None = None
     metric: str | Sequence[str]
     mode: str | Sequence[str]
     seed: int = 0
@@ -53,6 +57,9 @@ class Request:
     warm_start: Sequence[Params] = ()
     #: Params and outcomes of an earlier run.
     known: Sequence[tuple[Params, Outcome]] = ()
+    #: How many workers train a trial together.
+    parallel: Parallel = field(default_factory=Parallel)
+    division: Division | None = None
 
 
 class Resolved(NamedTuple):
@@ -109,6 +116,10 @@ def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
     """Make a request into a run; UsageError where it cannot be carried out."""
     objectives, epochs, num_trials, sampler, goal, stopper = choose(request)
     (metric, mode), *others = objectives
+    objection = wrong_batch_sizes(request)
+    if objection is not None:
+        raise UsageError(objection)
+    gang = 1 if request.division is None else request.division.ranks
     search = describe_search(request.search)
     described = {} if stopper is None else stopper.describe()
     spec = RunSpec(
@@ -120,13 +131,16 @@ def resolve(request: Request, dataset: Dataset, *, workers: int) -> Resolved:
         search=str(search.pop("name")),
         num_trials=num_trials,
         epochs=epochs,
-        batch_size=_batch_size(request),
+        batch_size=request.batch_size,
+        global_batch_size=request.global_batch_size,
+        gang=gang,
+        parallel={} if request.division is None else request.division.to_json(),
         metric=metric,
         mode=mode,
         seed=request.seed,
         threads_per_worker=request.threads_per_worker,
         checkpoint=request.checkpoint,
-        stack=False if request.folds else request.stack,
+        stack=False if request.folds else _stack(request, gang),
         same_order=request.same_order,
         search_options=search,
         stopper=described,
@@ -235,13 +249,27 @@ def _concurrent(
     return None
 
 
-def _batch_size(request: Request) -> int | None:
-    if ("batch_size" in request.space) == (request.batch_size is not None):
-        both = "both" if "batch_size" in request.space else "neither"
-        raise UsageError(
-            f"batch_size must be given in the space or as an argument, but is in {both}."
-        )
-    return request.batch_size
+def wrong_batch_sizes(request: Request) -> str | None:
+    """What is wrong with them: of the four places to give one, one must be used."""
+    given = [name for name in BATCH_SIZES if getattr(request, name) is not None]
+    given += [f"space.{name}" for name in BATCH_SIZES if name in request.space]
+    if len(given) == 1:
+        return None
+    return (
+        "`batch_size` or `global_batch_size` must be given once, in the space or beside it, but "
+        f"got {' and '.join(given) or 'neither'}."
+    )
+
+
+def _stack(request: Request, gang: int) -> Setting:
+    if gang == 1:
+        return request.stack
+    if request.stack in (False, "auto", "probe"):
+        return False
+    raise UsageError(
+        f"trials are trained in stacks or by several workers each, but got stack={request.stack} "
+        f"with {gang} workers for a trial. Remove one of them."
+    )
 
 
 def _shards(request: Request, dataset: Dataset, metric: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
 
-from cerebro.errors import RunInterrupted
+from cerebro.errors import CerebroError, RunInterrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 #: State is saved, safe to restart: what batch systems key on.
@@ -36,6 +36,13 @@ class LingerOver:
 @dataclass(frozen=True, slots=True)
 class TimeUp:
     """Posted to the driver: the time that the run may take is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Posted to the driver: end with this error, which workers of other machines have met."""
+
+    error: CerebroError
 
 
 def interrupted(number: int, message: str) -> RunInterrupted:

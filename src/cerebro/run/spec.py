@@ -68,6 +68,11 @@ class RunSpec:
     #: Further metrics to look at, each with its mode, and the largest values that metrics may have.
     objectives: Sequence[Sequence[str]] = field(default_factory=list)
     constraints: Mapping[str, float] = field(default_factory=dict)
+    #: Workers that train a trial together; `batch_size` is that of each of them, this of all.
+    gang: int = 1
+    global_batch_size: int | None = None
+    #: How that came about: see `cerebro.run.parallel`.
+    parallel: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def is_gated(self) -> bool:
@@ -88,15 +93,18 @@ class RunSpec:
         return int(min(found)) if found else None
 
     def batch_size_of(self, params: Params) -> int:
-        """A trial's."""
-        return int(str(params.get("batch_size", self.batch_size)))
+        """A trial's, over all workers that train it together."""
+        whole = params.get("global_batch_size", self.global_batch_size)
+        if whole is not None:
+            return int(str(whole))
+        return self.gang * int(str(params.get("batch_size", self.batch_size)))
 
     def to_json(self) -> dict[str, Json]:
         return cast("dict[str, Json]", asdict(self))
 
 
 #: Fields that may differ when a run is resumed: they do not change its results.
-_FREE = frozenset({"data", "checkpoint", "name", "concurrent"})
+_FREE = frozenset({"data", "checkpoint", "name", "concurrent", "parallel"})
 #: What a run.json of a version without these fields means.
 _SINCE: Mapping[str, Json] = {
     "stack": False,
@@ -110,6 +118,9 @@ _SINCE: Mapping[str, Json] = {
     "folds": 0,
     "objectives": [],
     "constraints": {},
+    "gang": 1,
+    "global_batch_size": None,
+    "parallel": {},
 }
 
 

@@ -3,7 +3,7 @@
 ::
 
     <store>/<run>/run.json  journal.jsonl  lock  summary.json
-                 /leaderboard.csv  report.html  trace.json
+                 /leaderboard.csv  report.html  trace.json  resources.csv
                  /inbox/20260801T120000.000000000Z-0123456789abcdef.json  bell
                  /trials/t0007/params.json  progress.csv
                  /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
@@ -23,6 +23,8 @@ LEADERBOARD = "leaderboard.csv"
 REPORT = "report.html"
 TRACE = "trace.json"
 SUMMARY = "summary.json"
+#: Samples of the machine, where a run is profiled.
+RESOURCES = "resources.csv"
 TRIALS = "trials"
 STACKS = "stacks"
 TENSORBOARD = "tensorboard"

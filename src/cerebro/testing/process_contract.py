@@ -49,7 +49,8 @@ class ProcessBackendContract(BackendContract):
             session.backend.submit(0, make_call(fail="hang"), None)
             session.backend.submit(1, make_call(), None)
             # Both are under way once each has written its line.
-            assert {visits.readline(), visits.readline()} == {b"0 0 0 0\n"}
+            lines = {visits.readline(), visits.readline()}
+            assert lines == {f"0 0 0 0 {pid}\n".encode() for pid in session.pids.values()}
             session.backend.stop()
             assert not any(map(is_running, session.pids.values()))
 

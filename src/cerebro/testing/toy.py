@@ -127,7 +127,8 @@ class ToyFramework:
             for index, (tensors, meta) in enumerate(zip(_split(call, buffer), metas, strict=True))
         ]
         visit_s = float(str(call.params[0].get("visit_s", self.task.visit_s)))
-        time.sleep(max(0.0, visit_s - time.perf_counter() + started))
+        if (left_s := visit_s - time.perf_counter() + started) > 0:
+            time.sleep(left_s)
         report = VisitReport(
             rows=shard.rows,
             members=tuple(members),

@@ -28,6 +28,8 @@ class Span(Protocol):
     def hop_s(self) -> float: ...
     @property
     def checkpoint_s(self) -> float: ...
+    @property
+    def comm_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Summary:
     """Where the workers' time went, from the first dispatch to the last answer.
 
     ``capacity_s`` is what the workers could have computed: the sum, over workers, of the time
-    each was alive. The five parts add up to it. Start-up comes before and is not part of it.
+    each was alive. The six parts add up to it. Start-up comes before and is not part of it.
 
     >>> s = Summary(efficiency=0.9, workers=2, visits=8, makespan_s=10.0, capacity_s=20.0,
     ...             compute_s=18.0, data_s=0.1, hop_s=0.4, checkpoint_s=0.0, wait_s=1.5,
@@ -59,6 +61,8 @@ class Summary:
     #: it was to reach.
     ending: str | None = None
     time_to_target_s: float | None = None
+    #: Ranks of a gang waiting for each other.
+    comm_s: float = 0.0
 
     def parts(self) -> dict[str, float]:
         """Fractions of the capacity, adding up to 1 (all 0 when nothing ran)."""
@@ -67,6 +71,7 @@ class Summary:
             "hop": self.hop_s,
             "data": self.data_s,
             "checkpoint": self.checkpoint_s,
+            "communication": self.comm_s,
             "wait": self.wait_s,
         }
         return {k: v / self.capacity_s if self.capacity_s else 0.0 for k, v in seconds.items()}
@@ -110,7 +115,7 @@ class Efficiency:
     >>> from types import SimpleNamespace as V
     >>> e = Efficiency(workers=1)
     >>> e.visit(V(worker=0, start_s=1.0, end_s=3.0, compute_s=1.9, data_s=0.02, hop_s=0.02,
-    ...           checkpoint_s=0.0))
+    ...           checkpoint_s=0.0, comm_s=0.0))
     >>> round(e.summary().efficiency, 3), round(e.summary().parts()["hop"], 3)
     (0.95, 0.04)
     """
@@ -121,7 +126,7 @@ class Efficiency:
         self._first = float("inf")
         self._last = float("-inf")
         self._visits = 0
-        self._compute = self._data = self._hop = self._checkpoint = 0.0
+        self._compute = self._data = self._hop = self._checkpoint = self._comm = 0.0
 
     def visit(self, span: Span) -> None:
         """Count one answered visit."""
@@ -137,6 +142,7 @@ class Efficiency:
         self._data += span.data_s
         self._hop += span.hop_s
         self._checkpoint += span.checkpoint_s
+        self._comm += span.comm_s
 
     def worker(self, worker: int, *, alive: bool, time_s: float) -> None:
         """Count a worker from, or until, ``time_s``."""
@@ -150,18 +156,18 @@ class Efficiency:
     def summary(self) -> Summary:
         """The account so far."""
         if not self._visits:
-            return _summary(self._workers, 0, 0.0, 0.0, (0.0,) * 5, 0.0)
+            return _summary(self._workers, 0, 0.0, 0.0, (0.0,) * 6, 0.0)
         first, last = self._first, self._last
         lanes = self._lanes.values()
         silent = max(0, self._workers - len(self._lanes))
         capacity = sum(lane.alive_s(first, last) for lane in lanes) + silent * (last - first)
-        busy = self._compute + self._data + self._hop
+        busy = self._compute + self._data + self._hop + self._comm
         # What a visit in hand did not spend on anything named is the messages to and fro.
         hop = self._hop + max(0.0, sum(lane.busy_s for lane in lanes) - busy)
-        known = self._compute + self._data + hop + self._checkpoint
+        known = self._compute + self._data + hop + self._checkpoint + self._comm
         capacity = max(capacity, known)
         wait = capacity - known
-        parts = (self._compute, self._data, hop, self._checkpoint, wait)
+        parts = (self._compute, self._data, hop, self._checkpoint, wait, self._comm)
         return _summary(self._workers, self._visits, last - first, capacity, parts, first)
 
     def _lane(self, worker: int) -> _Lane:
@@ -179,7 +185,7 @@ def _summary(
     parts: tuple[float, ...],
     startup: float,
 ) -> Summary:
-    compute, data, hop, checkpoint, wait = parts
+    compute, data, hop, checkpoint, wait, comm = parts
     return Summary(
         efficiency=compute / capacity if capacity else 0.0,
         workers=workers,
@@ -192,4 +198,5 @@ def _summary(
         checkpoint_s=checkpoint,
         wait_s=wait,
         startup_s=startup,
+        comm_s=comm,
     )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
+from cerebro.track.graph import GraphNode
 from cerebro.types import Json
 
 MAX_STEP = (1 << 35) - 1
@@ -159,6 +160,27 @@ def file_version(*, wall_time: float) -> bytes:
 def session_restart(step: int, *, wall_time: float) -> bytes:
     """Tells TensorBoard to forget what an earlier file said about ``step`` and later."""
     return _frame(_double(1, wall_time) + b"\x10" + _varint(step) + _message(7, b"\x08\x01"))
+
+
+def graph(nodes: Iterable[GraphNode], *, wall_time: float) -> bytes:
+    """A model for the Graphs tab: a ``tensorflow.GraphDef``.
+
+    >>> len(graph([GraphNode("input/x", "input", shape=(2, 3))], wall_time=0.0))
+    83
+    """
+    body = b"".join(_message(1, _node(node)) for node in nodes)
+    versions = _message(4, b"\x08\x16")
+    return _frame(_double(1, wall_time) + _message(4, body + versions))
+
+
+def _node(node: GraphNode) -> bytes:
+    parts = [_message(1, _utf8(node.name)), _message(2, _utf8(node.op))]
+    parts += [_message(3, _utf8(name)) for name in node.inputs]
+    if node.shape is not None:
+        dims = b"".join(_message(2, b"\x08" + _varint(size)) for size in node.shape)
+        value = _message(1, _message(7, dims))
+        parts.append(_message(5, _message(1, b"_output_shapes") + _message(2, value)))
+    return b"".join(parts)
 
 
 def hparams_start(params: Mapping[str, Json], *, wall_time: float) -> bytes:

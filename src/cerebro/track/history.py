@@ -7,7 +7,7 @@ from array import array
 
 from cerebro.track.records import EpochFinished, Record, TrialAdded, VisitFinished
 
-#: Visits beyond this are counted, not kept: at 50 bytes each, memory stays below 60 MB.
+#: Visits beyond this are counted, not kept: at 75 bytes each, memory stays below 80 MB.
 VISITS_LIMIT = 1_000_000
 
 
@@ -24,6 +24,10 @@ class Timeline:
         self.start_s = array("d")
         self.end_s = array("d")
         self.compute_s = array("d")
+        self.data_s = array("f")
+        self.hop_s = array("f")
+        self.comm_s = array("f")
+        self.rows = array("q")
         self.left_out = 0
         self._limit = limit
         self._places: dict[tuple[int, ...], int] = {}
@@ -47,6 +51,10 @@ class Timeline:
         self.start_s.append(visit.start_s)
         self.end_s.append(visit.end_s)
         self.compute_s.append(visit.compute_s)
+        self.data_s.append(visit.data_s)
+        self.hop_s.append(visit.hop_s)
+        self.comm_s.append(visit.comm_s)
+        self.rows.append(visit.rows)
 
 
 class History:

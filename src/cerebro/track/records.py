@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cerebro.track.efficiency import Summary
+from cerebro.track.graph import GraphNode
 from cerebro.track.ranking import Criteria
 from cerebro.types import Metrics, Mode, Params, TrialStatus
 
@@ -131,6 +132,10 @@ class VisitFinished:
     members: tuple[MemberVisit, ...]
     #: Idle before the visit until a checkpoint was durable.
     checkpoint_s: float = 0.0
+    #: Spent waiting for other ranks of a gang.
+    comm_s: float = 0.0
+    #: The model of the first of the trials, where the visit wrote it down.
+    graph: Sequence[GraphNode] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ class TensorBoardTracker:
     """Writes ``tensorboard/<trial>/events.out.tfevents…`` below a run directory, or into ``logs``.
 
     ``train/loss`` is indexed by the trial's global step, ``epoch/<metric>`` by epoch; params and
-    outcome go to the HParams tab. A resumed run adds new files that carry on where the old ones
-    ended.
+    outcome go to the HParams tab, the first trial's model to the Graphs tab. A resumed run adds new
+    files that carry on where the old ones ended.
 
     Up to 64 trials, every step is kept, and written out at once: a killed run loses nothing it
     reported. With more, the losses of a visit are thinned by their position (``kept_steps``), and
@@ -119,6 +119,8 @@ class TensorBoardTracker:
 
     def _visit(self, record: VisitFinished) -> None:
         now = time.time()
+        if record.graph:
+            self._hold(record.trials[0], events.graph(record.graph, wall_time=now))
         alike: dict[int, list[tuple[int, MemberVisit]]] = {}
         for trial, member in zip(record.trials, record.members, strict=True):
             if len(member.losses) == 0:

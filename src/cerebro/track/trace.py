@@ -28,9 +28,17 @@ def trace_events(timeline: Timeline, title: str, workers: int) -> Iterator[str]:
         )
     t = timeline
     labels = [_labels(trials) for trials in t.stacks]
-    columns = (t.stack, t.epoch, t.shard, t.worker, t.is_eval, t.start_s, t.end_s, t.compute_s)
+    columns = (t.stack, t.epoch, t.shard, t.worker, t.is_eval, t.start_s, t.end_s)
+    spent = zip(t.compute_s, t.data_s, t.hop_s, t.comm_s, t.rows, strict=True)
+    visits = zip(zip(*columns, strict=True), spent, strict=True)
     # Formatted by hand: all values are numbers, and there may be a million of them.
-    for stack, epoch, shard, worker, is_eval, start, end, compute in zip(*columns, strict=True):
+    for (stack, epoch, shard, worker, is_eval, start, end), (
+        compute,
+        data,
+        hop,
+        comm,
+        rows,
+    ) in visits:
         phase = "eval" if is_eval else "train"
         label, who = labels[stack]
         if len(t.stacks[stack]) > 1:
@@ -39,7 +47,8 @@ def trace_events(timeline: Timeline, title: str, workers: int) -> Iterator[str]:
             f'{{"ph":"X","pid":0,"tid":{worker},"ts":{start * 1e6:.1f},'
             f'"dur":{(end - start) * 1e6:.1f},"cat":"{phase}","name":"{label}",'
             f'"args":{{{who},"epoch":{epoch},"shard":{shard},"phase":"{phase}",'
-            f'"compute_ms":{compute * 1e3:.3f}}}}}'
+            f'"compute_ms":{compute * 1e3:.3f},"data_ms":{data * 1e3:.3f},'
+            f'"hop_ms":{hop * 1e3:.3f},"comm_ms":{comm * 1e3:.3f},"rows":{rows}}}}}'
         )
 
 

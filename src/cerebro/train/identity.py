@@ -52,7 +52,7 @@ def exact_digest(task: object) -> str:
     own = written(task)
     cls = type(own)
     modules = UserModules(*_package_file(cls))
-    return digest_of(modules, {"name": name, "task": digest, "class": cls, "state": vars(own)})
+    return digest_of(modules, {"name": name, "task": digest, "class": cls, "state": _own_state(own)})
 
 
 def written(task: object) -> object:
@@ -66,13 +66,20 @@ def has_own_state(task: Task) -> bool:
     Such a task cannot be made again from its name alone.
     """
     own = written(task)
-    if not vars(own):
+    if not _own_state(own):
         return False
     try:
         fresh = type(own)()
     except Exception:
         return True
-    return list(_state(vars(own), is_exact=True)) != list(_state(vars(fresh), is_exact=True))
+    return list(_state(_own_state(own), is_exact=True)) != list(
+        _state(_own_state(fresh), is_exact=True)
+    )
+
+
+def _own_state(task: object) -> dict[str, object]:
+    """What the user's code has put into it: what it was told of a run is none of it."""
+    return {name: value for name, value in vars(task).items() if name != "facts"}
 
 
 def describe_value(value: object) -> str:
@@ -118,13 +125,13 @@ def _digest(task: object) -> str:
     if cls.__module__ == "__main__" and not hasattr(home, cls.__qualname__.split(".")[0]):
         return ""
     try:
-        parts = [inspect.getsource(cls)]
+        parts = [_class_source(cls)]
     except (OSError, TypeError):
         # Of a cell of a notebook, or of a line that was typed in.
         parts = list(describe_code(cls))
     parts += [_source_of(base) for base in cls.__mro__[1:] if _is_users(base)]
     parts.append(_module_source(cls))
-    parts += _state(vars(own))
+    parts += _state(_own_state(own))
     return _digest_parts(parts)
 
 
@@ -152,9 +159,26 @@ def _is_users(base: type) -> bool:
 
 def _source_of(base: type) -> str:
     try:
-        return inspect.getsource(base)
+        return _class_source(base)
     except (OSError, TypeError):
         return f"{base.__module__}:{base.__qualname__}"
+
+
+def _class_source(cls: type) -> str:
+    """The lines of a class.
+
+    Raises:
+        OSError: they are nowhere to be read.
+        TypeError: they are nowhere to be read, of a class without a module that is a file.
+    """
+    source = _module_source(cls)
+    return _cut_source(cls, source) if source else inspect.getsource(cls)
+
+
+@functools.lru_cache(maxsize=16)
+def _cut_source(cls: type, module_source: str) -> str:
+    # The whole file is parsed to find the class in it: once for each text of the file.
+    return inspect.getsource(cls)
 
 
 def _module_source(cls: type) -> str:

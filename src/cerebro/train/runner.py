@@ -19,11 +19,13 @@ from cerebro.spec import MiniBatchSpec
 from cerebro.storage import open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
-from cerebro.task import ParamDict, Task
+from cerebro.task import ParamDict, RunFacts, Task
+from cerebro.track.graph import GraphNode
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
 from cerebro.train.spec.task import as_task
 from cerebro.train.visit import (
     Allocate,
+    Drawing,
     Framework,
     State,
     Survey,
@@ -67,6 +69,7 @@ class VisitRunner:
         device: str = "auto",
         threads: int = 1,
         worker: int = 0,
+        ranks: int = 1,
     ) -> None:
         #: Root of the run's store.
         self.store = store
@@ -79,6 +82,8 @@ class VisitRunner:
         self.task = import_task(task) if isinstance(task, str) else task
         # As it came: a framework may let it set itself up.
         self._described = describe_task(self.task)
+        rows = tuple(shard.rows for shard in self.dataset.shards(Split.TRAIN))
+        self.task.facts = RunFacts(shard_rows=rows, workers=ranks)
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
         permutation(1, seed=0, trial=0, epoch=0, shard=0)
@@ -112,9 +117,14 @@ class VisitRunner:
                 raise UsageError("an evaluation must have a state to evaluate, but got none.")
             report = self.framework.evaluate(call, shard, state)
             return None, replace(report, data_s=report.data_s + opened_s)
-        names = self.framework.metric_names(call, shard) if call.probe else ()
+        names: tuple[str, ...] = ()
+        graph: tuple[GraphNode, ...] = ()
+        if call.probe:
+            names = self.framework.metric_names(call, shard)
+            graph = self.framework.graph(call, shard) if isinstance(self.framework, Drawing) else ()
         after, report = self.framework.train(call, shard, state, allocate)
-        return after, replace(report, data_s=report.data_s + opened_s, metric_names=names)
+        report = replace(report, data_s=report.data_s + opened_s, metric_names=names, graph=graph)
+        return after, report
 
     def survey(self, call: SurveyCall) -> Survey:
         """Look at trials before they are put into stacks."""

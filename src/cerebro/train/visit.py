@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cerebro.data import Shard
+from cerebro.track.graph import GraphNode
 from cerebro.types import Json, Params, Split
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class VisitCall:
     #: Rows that a training step takes at a time; None leaves it to the task.
     micro_batch: int | None = None
 
+    #: Train on so many rows of the shard only, to see how long that takes.
+    limit: int | None = None
+    #: The leader of a gang does it alone, for comparison.
+    is_alone: bool = False
     #: Evaluate, though the shard is one of the train split: this trial is never trained on it.
     is_held_out: bool = False
 
@@ -108,10 +113,14 @@ class VisitReport:
     data_s: float = 0.0
     #: Building the model, taking over and giving back the state.
     hop_s: float = 0.0
+    #: Waiting for the other ranks of a gang; not part of compute_s.
+    comm_s: float = 0.0
     #: Names of the metrics an evaluation gives, when the call asked for a probe.
     metric_names: tuple[str, ...] = ()
     #: Names of the metrics that training gives, where those are not the sums'.
     train_names: tuple[str, ...] = ()
+    #: The model of the first trial, when the call asked for a probe and the framework can tell.
+    graph: tuple[GraphNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,3 +271,10 @@ class Framework(Protocol):
     def close(self) -> None:
         """Give back what it changed in this process."""
         ...
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A framework that can write down the graph of a trial's model."""
+
+    def graph(self, call: VisitCall, shard: Shard) -> tuple[GraphNode, ...]: ...

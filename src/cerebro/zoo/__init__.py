@@ -1,15 +1,16 @@
-"""Models that are ready to use, by name.
+"""Models that are ready to use, by name, and what is needed to train them as documented.
 
 >>> import cerebro
->>> model = cerebro.zoo.build("resnet_small", num_classes=10)
+>>> model = cerebro.zoo.build("cnn", input_shape=(32, 32, 3), n_classes=10, dropout=0.1)
 >>> sum(p.numel() for p in model.parameters())
-7690826
+156074
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +19,47 @@ from cerebro.errors import MissingDependencyError, UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-    from cerebro.zoo.resnet import resnet_small
+    from cerebro.zoo.convnet import cnn
+    from cerebro.zoo.decay import decayed_parameters, parameter_groups
+    from cerebro.zoo.mlp import mlp6
+    from cerebro.zoo.resnet import resnet50, resnet_small
 
-__all__ = ["MODELS", "build", "resnet_small"]
+__all__ = [
+    "MODELS",
+    "build",
+    "cnn",
+    "decayed_parameters",
+    "mlp6",
+    "parameter_groups",
+    "resnet50",
+    "resnet_small",
+]
 
 #: Name of a model -> `module:function`; frameworks are imported at first use.
-MODELS: Mapping[str, str] = {"resnet_small": "cerebro.zoo.resnet:resnet_small"}
+MODELS: Mapping[str, str] = {
+    "cnn": "cerebro.zoo.convnet:cnn",
+    "mlp6": "cerebro.zoo.mlp:mlp6",
+    "resnet50": "cerebro.zoo.resnet:resnet50",
+    "resnet_small": "cerebro.zoo.resnet:resnet_small",
+}
+_LAZY: Mapping[str, str] = {
+    **MODELS,
+    "decayed_parameters": "cerebro.zoo.decay:decayed_parameters",
+    "parameter_groups": "cerebro.zoo.decay:parameter_groups",
+}
 
 
-def build(name: str, **options: Any) -> nn.Module:
-    """A new model of this name; options are those of the function with that name.
+def build(
+    name: str, input_shape: Sequence[int] = (32, 32, 3), n_classes: int = 10, **options: Any
+) -> nn.Module:
+    """A new model of this name, which gives logits.
 
     Args:
         name: One of `MODELS`.
-        options: For example `num_classes=100`.
+        input_shape: (height, width, channels) of a picture; a batch is (rows, channels, height,
+            width).
+        n_classes: Logits for each picture.
+        options: Those of the function with that name, for example `dropout=0.1`.
     """
     if name not in MODELS:
         near = get_close_matches(str(name), MODELS, n=1)
@@ -39,12 +67,21 @@ def build(name: str, **options: Any) -> nn.Module:
         raise UsageError(
             f"unknown model {name!r}. Known models: {', '.join(sorted(MODELS))}.{hint}"
         )
-    model: nn.Module = _load(name)(**options)
+    make = _load(name)
+    known = [each for each in inspect.signature(make).parameters if each not in _FOR_ALL]
+    for option in options:
+        if option not in known:
+            has = f"Its options: {', '.join(known)}." if known else "It has none."
+            raise UsageError(f"model {name!r} has no option {option!r}. {has}")
+    model: nn.Module = make(input_shape, n_classes, **options)
     return model
 
 
+_FOR_ALL = ("input_shape", "n_classes")
+
+
 def __getattr__(name: str) -> Any:
-    if name not in MODELS:
+    if name not in _LAZY:
         raise AttributeError(f"module 'cerebro.zoo' has no attribute {name!r}")
     return _load(name)
 
@@ -54,12 +91,13 @@ def __dir__() -> list[str]:
 
 
 def _load(name: str) -> Any:
-    module, _, function = MODELS[name].partition(":")
+    module, _, function = _LAZY[name].partition(":")
     try:
         return getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
+        what = f"model {name!r}" if name in MODELS else f"cerebro.zoo.{name}"
         raise MissingDependencyError(
-            f"model {name!r} needs PyTorch. Install it with `pip install 'cerebro[torch]'`."
+            f"{what} needs PyTorch. Install it with `pip install 'cerebro[torch]'`."
         ) from error

@@ -110,6 +110,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "seed": 0,
         "epochs": 5,
         "batch_size": 32,
+        "global_batch_size": None,
+        "parallel": "mop",
+        "workers_per_trial": None,
         "search": "random",
         "num_trials": 20,
         "metric": ["val_accuracy"],
@@ -307,7 +310,8 @@ def test_the_line_within_a_part_is_named(text: str, line: int) -> None:
 def test_a_batch_size_in_two_places_is_refused() -> None:
     message = failure(changed(31, "", changed(20, "  batch_size: 32")))
     assert message == (
-        "experiment.yaml:10: `batch_size` must be a key or in the space, but is in both."
+        "experiment.yaml:10: `batch_size` or `global_batch_size` must be given once, in the space "
+        "or beside it, but got batch_size and space.batch_size."
     )
 
 
@@ -330,7 +334,8 @@ def test_a_continuous_domain_in_a_default_grid_is_placed_at_the_space() -> None:
 def test_no_batch_size_at_all_is_refused() -> None:
     message = failure(SHORT.replace(", batch_size: [32]", ""))
     assert message == (
-        "experiment.yaml: `batch_size` must be a key or in the space, but is in neither."
+        "experiment.yaml: `batch_size` or `global_batch_size` must be given once, in the space or "
+        "beside it, but got neither."
     )
 
 

@@ -18,6 +18,7 @@ class Span:
     data_s: float = 0.0
     hop_s: float = 0.0
     checkpoint_s: float = 0.0
+    comm_s: float = 0.0
 
 
 def summarise(spans: list[Span], *, workers: int) -> Summary:

@@ -4,82 +4,116 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 import cerebro
 from cerebro.errors import MissingDependencyError, UsageError
-from cerebro.zoo.resnet import Bottleneck
+
+IMAGENET = {"input_shape": (224, 224, 3)}
+GOLDEN = {
+    "cnn": ("cnn", {}, 156_074),
+    "mlp6": ("mlp6", {}, 3_846_442),
+    "resnet_small": ("resnet_small", {}, 7_690_826),
+    "resnet50-imagenet-100": ("resnet50", {**IMAGENET, "n_classes": 100}, 23_739_492),
+    "resnet50-imagenet-1000": ("resnet50", {**IMAGENET, "n_classes": 1000}, 25_583_592),
+    "resnet50-cifar-10": ("resnet50", {"input_shape": (32, 32, 3), "n_classes": 10}, 23_520_842),
+}
 
 
 def count(tensors) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
 
-def test_resnet_small_has_7690826_trainable_parameters():
-    model = cerebro.zoo.resnet_small(num_classes=10)
-    assert count(p for p in model.parameters() if p.requires_grad) == 7_690_826
+@pytest.mark.parametrize("case", GOLDEN)
+def test_a_model_has_as_many_parameters_as_is_documented(case):
+    name, options, golden = GOLDEN[case]
+    model = cerebro.zoo.build(name, **options)
+    assert count(p for p in model.parameters() if p.requires_grad) == golden
 
 
-def test_its_batch_norms_keep_13568_numbers_beside_their_counters():
-    model = cerebro.zoo.resnet_small()
-    kept = [b for name, b in model.named_buffers() if not name.endswith("num_batches_tracked")]
-    assert count(kept) == 13_568
+@pytest.mark.parametrize("name", cerebro.zoo.MODELS)
+@pytest.mark.parametrize(("shape", "classes"), [((32, 32, 3), 10), ((28, 28, 1), 1)])
+def test_a_model_gives_one_logit_for_each_class(name, shape, classes):
+    model = cerebro.zoo.build(name, input_shape=shape, n_classes=classes)
+    height, width, channels = shape
+    logits = model(torch.rand(2, channels, height, width))
+    assert logits.shape == (2, classes)
+    assert not torch.allclose(logits.sum(1), torch.ones(2))  # no softmax
 
 
-def test_it_has_26_layers_but_for_the_shortcuts():
-    layers = [
-        name
-        for name, module in cerebro.zoo.resnet_small().named_modules()
-        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear) and "shortcut" not in name
-    ]
-    assert len(layers) == 26
+@pytest.mark.parametrize("name", ["cnn", "mlp6", "resnet_small"])
+def test_a_model_learns_a_batch_by_heart(name):
+    torch.manual_seed(0)
+    model = cerebro.zoo.build(name, input_shape=(16, 16, 3), n_classes=2)
+    x, y = torch.rand(8, 3, 16, 16), torch.arange(8) % 2
+    optimizer = torch.optim.Adam(cerebro.zoo.parameter_groups(model), lr=1e-3)
+    losses = []
+    for _ in range(12):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
 
 
-def test_every_stage_halves_the_picture():
-    model, sizes = cerebro.zoo.resnet_small(), list[tuple[int, ...]]()
-    for name, stage in model.named_children():
-        if name.startswith("stage"):
-            stage.register_forward_hook(lambda _, __, out: sizes.append(tuple(out.shape[1:])))
-    model(torch.zeros(2, 3, 32, 32))
-    assert sizes == [(64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
+def test_lists_of_an_experiment_file_are_shapes_too():
+    assert cerebro.zoo.build("cnn", [64, 64, 3], 1)(torch.rand(2, 3, 64, 64)).shape == (2, 1)
 
 
-def test_a_block_that_changes_nothing_adds_its_input():
-    block = Bottleneck(8, 8, stride=1).eval()
-    torch.nn.init.zeros_(block.third[1].weight)
-    x = torch.rand(2, 8, 4, 4)
-    torch.testing.assert_close(block(x), x)
+def test_the_dropout_of_cnn_is_in_front_of_its_last_layer():
+    model = cerebro.zoo.cnn(dropout=0.25)
+    assert model.dropout.p == 0.25
+    assert [name for name, _ in model.named_children()][-2:] == ["dropout", "head"]
 
 
-def test_the_seed_decides_the_weights():
+@pytest.mark.parametrize("name", cerebro.zoo.MODELS)
+def test_the_seed_decides_the_weights(name):
     models = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        models.append(cerebro.zoo.resnet_small().state_dict()["stem.0.weight"])
+        models.append(cerebro.zoo.build(name, (16, 16, 3)).state_dict()["head.weight"])
     assert torch.equal(models[0], models[1])
     assert not torch.equal(models[0], models[2])
 
 
-def test_options_reach_the_model():
-    model = cerebro.zoo.build("resnet_small", num_classes=3, in_channels=1)
-    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 3)
-
-
 def test_a_name_that_is_nearly_right_gets_a_hint():
-    with pytest.raises(UsageError, match="Did you mean 'resnet_small'"):
+    with pytest.raises(UsageError, match=r"cnn, mlp6, resnet50, resnet_small\. Did you mean"):
         cerebro.zoo.build("resnet_smal")
 
 
-@pytest.mark.parametrize("options", [{"num_classes": 0}, {"num_classes": "10"}, {"in_channels": 0}])
-def test_numbers_that_make_no_model_are_refused(options):
-    with pytest.raises(UsageError, match=">= 1"):
-        cerebro.zoo.resnet_small(**options)
+def test_an_option_that_a_model_has_not_is_refused_with_those_it_has():
+    with pytest.raises(UsageError, match=r"no option 'droput'\. Its options: dropout"):
+        cerebro.zoo.build("cnn", droput=0.1)
+    with pytest.raises(UsageError, match=r"'mlp6' has no option 'dropout'\. It has none"):
+        cerebro.zoo.build("mlp6", dropout=0.1)
 
 
-def test_without_pytorch_it_says_what_to_install(monkeypatch):
+WRONG = {
+    "no classes": ({"n_classes": 0}, "n_classes >= 1"),
+    "classes in words": ({"n_classes": "10"}, "n_classes >= 1"),
+    "two numbers": ({"input_shape": (32, 32)}, r"\(height, width, channels\)"),
+    "text": ({"input_shape": "32x32"}, r"\(height, width, channels\)"),
+    "no channels": ({"input_shape": (32, 32, 0)}, r"\(height, width, channels\)"),
+    "too small": ({"input_shape": (32, 7, 3)}, "at least 8 x 8"),
+    "all dropped": ({"dropout": 1.0}, "0 <= dropout < 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_numbers_that_make_no_model_are_refused(case):
+    options, message = WRONG[case]
+    with pytest.raises(UsageError, match=message):
+        cerebro.zoo.build("cnn", **options)
+
+
+@pytest.mark.parametrize("name", ["build", "parameter_groups"])
+def test_without_pytorch_it_says_what_to_install(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "cerebro.zoo.resnet", raising=False)
+    for module in ("resnet", "decay"):
+        monkeypatch.delitem(sys.modules, f"cerebro.zoo.{module}", raising=False)
     with pytest.raises(MissingDependencyError, match=r"pip install 'cerebro\[torch\]'"):
-        cerebro.zoo.build("resnet_small")
+        getattr(cerebro.zoo, name)("resnet_small")
 
 
 def test_an_unknown_attribute_is_an_attribute_error():

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from cerebro.data.sources.arrow_csv import read_arrow
 from cerebro.data.sources.bad_rows import BadRow
 from cerebro.data.sources.cells import MISSING, arrow_type
 from cerebro.data.sources.content import BOM, Content, Marks, Positions, record_lines
@@ -122,10 +123,10 @@ class _Cells:
         try:
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 looked_at = pool.submit(content.marks, header.stop)
-                table = self._read(content.source(), newlines=has_quotes)
+                table = self._read(content, newlines=has_quotes)
                 marks = looked_at.result()
             if marks.has_quotes and not has_quotes:
-                table = self._read(content.source(), newlines=True)
+                table = self._read(content, newlines=True)
         except (*_REFUSALS, OSError):
             return None
         if marks.has_nuls or self._is_doubtful(table) or table.schema.names != self.names:
@@ -142,16 +143,11 @@ class _Cells:
             if field.name not in self.types
         )
 
-    def _read(self, source: str | pa.NativeFile, *, newlines: bool) -> pa.Table:
+    def _read(self, content: Content, *, newlines: bool) -> pa.Table:
         kinds = {name: arrow_type(dtype) for name, dtype in self.types.items()}
-        return pyarrow.csv.read_csv(
-            source,
-            # A quoted value may hold line breaks; looking out for them costs a fifth of the time.
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=newlines
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(column_types=kinds, null_values=MISSING),
-        )
+        # A quoted value may hold line breaks; looking out for them costs a fifth of the time.
+        parse = pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=newlines)
+        return read_arrow(content.source, parse, kinds)
 
     def read_records(
         self,

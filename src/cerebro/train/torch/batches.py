@@ -33,7 +33,7 @@ class TorchBatches:
 
     def shuffled(self, shard: Shard, call: VisitCall) -> Iterator[Rows]:
         """The batches of a training visit, in its seeded order."""
-        return self.batches(shard, call.batch_size, order_of(shard, call))
+        return self.batches(shard, call.batch_size, order_of(shard, call)[: call.limit])
 
     def in_order(self, shard: Shard, batch_size: int) -> Iterator[Rows]:
         """The batches of an evaluation."""
@@ -47,12 +47,16 @@ class TorchBatches:
 
     def batches(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
         """The rows that `order` names, default all as they lie."""
+        return counted(self.uncounted(shard, size, order))
+
+    def uncounted(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
+        """The same, but not told as progress: for a second look."""
         decoder = self._decoder
         if self.on_device is None or (decoder is not None and decoder.is_due_on_host(shard)):
             found = self._fill(shard, size, order)
         else:
             found = self.on_device.batches(shard, size, order)
-        return counted(found if decoder is None else map(decoder, found))
+        return found if decoder is None else map(decoder, found)
 
     def _fill(self, shard: Shard, size: int, order: Any) -> Iterator[Rows]:
         key = size, tuple(shard.schema)

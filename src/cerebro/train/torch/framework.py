@@ -7,9 +7,10 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,6 +18,7 @@ from cerebro.data import Shard
 from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
+from cerebro.track.graph import GraphNode
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
 from cerebro.train.score.calls import ScoreCall, ScoreReport
@@ -27,8 +29,10 @@ from cerebro.train.torch.attributes import AttributeWatch
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.buffer import PrivateCopy, copy_state
 from cerebro.train.torch.build import Builder, seed_everything
+from cerebro.train.torch.device import Rows
 from cerebro.train.torch.export import export_model
 from cerebro.train.torch.files import load_model_file
+from cerebro.train.torch.graph import model_graph
 from cerebro.train.torch.memory import device_bytes, memory_guard
 from cerebro.train.torch.metrics import metrics_of
 from cerebro.train.torch.precision import amp_of, autocast, precision
@@ -48,6 +52,9 @@ from cerebro.train.visit import (
 )
 from cerebro.types import Json, Params
 
+#: Trains on a batch, or a part of one, of so many rows in all; gives its mean loss.
+Step = Callable[[Any, int], Any]
+
 
 class TorchFramework:
     """Trains a `Task` with PyTorch on one device."""
@@ -66,15 +73,30 @@ class TorchFramework:
         )
         self._private = PrivateCopy()
         self._watch = AttributeWatch()
+        self._gang: Gang | None = None
+        self._buckets = BucketMemory()
         warm_up(self._device)
 
     def versions(self) -> dict[str, str]:
         # Not the object itself: to unpickle it imports torch.
         return {"torch": str(torch.__version__)}
 
+    @property
+    def accelerator(self) -> str:
+        """What tells its GPU from all others; "" on the CPU."""
+        if self.device != "cuda":
+            return ""
+        return str(torch.cuda.get_device_properties(self._device).uuid)
+
+    def join(self, gang: Gang | None) -> None:
+        """Be one of several ranks from now on, or alone again: all must be given the same calls."""
+        self._gang = gang
+
     def train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
+        if call.stack is not None and self._gang_of(call) is not None:
+            raise UsageError("a gang must train one trial at a time, but got a stack.")
         if call.stack is not None and micro_batch_of(self.task, call) is not None:
             raise UsageError("trials with micro batches must be trained alone, but got a stack.")
         with self._visiting(call):
@@ -97,8 +119,11 @@ class TorchFramework:
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
-        params = call.params[0]
+        params, gang = call.params[0], self._gang_of(call)
+        waited_s = 0.0 if gang is None else gang.waited_s
         parts = self._build(call.seed, call.trials[0], params, is_new=state is None)
+        if gang is not None and state is None:
+            compare_new(gang, parts, call)
         bound: tuple[Layout, memoryview] | None = None
         steps, epoch_loss, epoch_rows = 0, 0.0, 0
         if state is not None:
@@ -108,15 +133,24 @@ class TorchFramework:
             if call.step > 0:
                 epoch_loss, epoch_rows = cast("tuple[float, int]", state.meta["epoch_loss"])
         watched = self._watch.begin(call.trials[0], parts.model)
-        seed_everything(derive_seed("visit", call.seed, call.trials[0], call.epoch, call.shard))
+        seed_everything(self._seed_for("visit", call))
         if call.step == 0:
             self.task.on_epoch_start(parts.model, parts.optimizer, params, call.epoch)
         parts.model.train()
         ordered = time.perf_counter()
-        batches = self._batches.shuffled(shard, call)
+        step: Step
+        if gang is None:
+            batches = self._batches.shuffled(shard, call)
+            step = TrainStep(self.task, parts, call, self.device)
+        else:
+            visit = GangVisit(gang, self.task, parts, call, self._device, self._buckets)
+            batches, step = visit.batches(shard, self._batches), visit.step
         started = time.perf_counter()
-        losses, sizes = self._loop(parts, batches, call)
+        losses, sizes = self._loop(parts, batches, step, call)
         ended = time.perf_counter()
+        looped_s = 0.0 if gang is None else gang.waited_s - waited_s
+        if gang is not None:
+            visit.settle()
         total, rows = _weigh(losses, sizes), sum(sizes)
         epoch_loss, epoch_rows = epoch_loss + total, epoch_rows + rows
         if call.step == call.steps - 1:
@@ -132,14 +166,16 @@ class TorchFramework:
         }
         buffer = parts.save(allocate, bound)
         finished = time.perf_counter()
+        comm_s = 0.0 if gang is None else gang.waited_s - waited_s
         report = VisitReport(
             rows=rows,
             members=(
                 MemberReport(sums={"loss": (total, rows)}, losses=tuple(losses), first_step=steps),
             ),
-            compute_s=ended - started,
+            compute_s=ended - started - looped_s,
             data_s=started - ordered,
-            hop_s=(ordered - began) + (finished - ended),
+            hop_s=(ordered - began) + (finished - ended) - (comm_s - looped_s),
+            comm_s=comm_s,
         )
         return State(buffer, meta), report
 
@@ -151,18 +187,21 @@ class TorchFramework:
 
     def _evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         began = time.perf_counter()
-        params = call.params[0]
+        params, gang = call.params[0], self._gang_of(call)
+        waited_s = 0.0 if gang is None else gang.waited_s
         parts = self._build(call.seed, call.trials[0], params, is_new=False)
         parts.bind_model(*self._private.take(state), state.meta)
-        seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
+        seed_everything(self._seed_for("eval", call))
         started = time.perf_counter()
         sums = self._score(parts.model, shard, call, params)
         ended = time.perf_counter()
+        comm_s = 0.0 if gang is None else gang.waited_s - waited_s
         return VisitReport(
             rows=shard.rows,
             members=(MemberReport(sums=sums),),
-            compute_s=ended - started,
+            compute_s=ended - started - comm_s,
             hop_s=started - began,
+            comm_s=comm_s,
         )
 
     def metric_names(self, call: VisitCall, shard: Shard) -> tuple[str, ...]:
@@ -172,6 +211,13 @@ class TorchFramework:
             size = min(self._eval_size(call), shard.rows)
             batch, _ = next(self._batches.in_order(shard, size))
             return ("loss", *metrics_of(self.task, model, batch, params))
+
+    def graph(self, call: VisitCall, shard: Shard) -> tuple[GraphNode, ...]:
+        params = call.params[0]
+        with self._visiting(call):
+            model = self._builder.model(call.seed, call.trials[0], params).eval()
+            batch, _ = next(self._batches.in_order(shard, min(call.batch_size, shard.rows, 16)))
+            return model_graph(self.task, model, batch, params)
 
     def survey(self, call: SurveyCall, shard: Shard) -> Survey:
         surveyor = Surveyor(self.task, self._builder, self._stacks, self._device, self.train)
@@ -201,6 +247,7 @@ class TorchFramework:
     def free(self) -> None:
         self._batches.free()
         self._stacks.free()
+        self._buckets = BucketMemory()
         self._private = PrivateCopy()
         gc.collect()
         if self.device == "cuda":
@@ -228,18 +275,26 @@ class TorchFramework:
             scaler = torch.amp.GradScaler("cuda")
         return Components(model, optimizer, scheduler, scaler)
 
+    def _gang_of(self, call: VisitCall) -> Gang | None:
+        return None if call.is_alone else self._gang
+
+    def _seed_for(self, purpose: str, call: VisitCall) -> int:
+        """Each rank draws its own numbers; the first those of a worker alone."""
+        gang = self._gang_of(call)
+        rank = () if gang is None or gang.rank == 0 else (gang.rank,)
+        return derive_seed(purpose, call.seed, call.trials[0], call.epoch, call.shard, *rank)
+
     def _loop(
-        self, parts: Components, batches: Iterator[tuple[dict[str, Any], int]], call: VisitCall
+        self, parts: Components, batches: Iterator[Rows], step: Step, call: VisitCall
     ) -> tuple[list[float], list[int]]:
         task, params = self.task, call.params[0]
-        step = TrainStep(task, parts, call, self.device)
         each_batch = parts.scheduler if task.scheduler_step == "batch" else None
         augment = task.augment if task.has("augment") else None
         rng = self._generator(call) if augment else None
         losses: list[Any] = []
         sizes: list[int] = []
         for batch, rows in batches:
-            if augment is not None:
+            if augment is not None and batch:
                 batch = augment(batch, rng, params)
             losses.append(step(batch, rows))
             sizes.append(rows)
@@ -259,13 +314,17 @@ class TorchFramework:
     def _score(self, model: nn.Module, shard: Shard, call: VisitCall, params: Params) -> Sums:
         model.eval()
         totals: dict[str, float] = {}
+        gang = self._gang_of(call)
+        rows_of = None if gang is None else np.arange(*part_of(shard.rows, gang.rank, gang.size))
         inside = autocast(amp_of(self.task, params), self.device) or contextlib.nullcontext
         with torch.no_grad(), inside():
-            for batch, rows in self._batches.in_order(shard, self._eval_size(call)):
+            for batch, rows in self._batches.batches(shard, self._eval_size(call), rows_of):
                 values = {"loss": self.task.loss(model, batch, params)}
                 values.update(metrics_of(self.task, model, batch, params))
                 for name, value in values.items():
                     totals[name] = totals.get(name, 0.0) + scalar(value, name) * rows
+        if gang is not None:
+            totals = add_up(gang, totals)
         for name, total in totals.items():
             if not math.isfinite(total):
                 raise Diverged(f"val_{name} is {total / shard.rows}")
@@ -275,7 +334,8 @@ class TorchFramework:
         size = self.task.eval_batch_size
         if size is None:
             # As many as fit in training.
-            return micro_batch_of(self.task, call) or call.batch_size
+            ranks = 1 if (gang := self._gang_of(call)) is None else gang.size
+            return micro_batch_of(self.task, call) or -(-call.batch_size // ranks)
         if not isinstance(size, int) or size < 1:
             raise UsageError(
                 f"{type(self.task).__name__}.eval_batch_size must be an integer of at least 1 or "
@@ -285,8 +345,7 @@ class TorchFramework:
 
     def _generator(self, call: VisitCall) -> torch.Generator:
         generator = torch.Generator(device=self._device)
-        seed = derive_seed("augment", call.seed, call.trials[0], call.epoch, call.shard)
-        return generator.manual_seed(seed)
+        return generator.manual_seed(self._seed_for("augment", call))
 
 
 def warm_up(device: torch.device) -> None:

@@ -55,14 +55,14 @@ class TrainStep:
     def __call__(self, batch: Batch, rows: int) -> Any:
         """The mean loss of the batch: a number on the CPU, else a tensor that is on its way."""
         if self._size is None or rows <= self._size:
-            loss = self._loss(batch)
+            loss = self.loss(batch)
             value = self._value(loss)
             self._optimizer.zero_grad(set_to_none=True)
             self._backward(loss)
         else:
             value = 0.0
             for place, (part, count) in enumerate(split(batch, rows, self._size)):
-                loss = self._loss(part) * (count / rows)
+                loss = self.loss(part) * (count / rows)
                 value = value + self._value(loss)
                 if place == 0:
                     self._optimizer.zero_grad(set_to_none=True)
@@ -71,7 +71,8 @@ class TrainStep:
         self._number += 1
         return value
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """What the task makes of a batch, in the trial's precision."""
         with self._inside():
             loss = self._task.loss(self._model, batch, self._params)
         if not isinstance(loss, Tensor):
@@ -107,7 +108,7 @@ class TrainStep:
 
 def split(batch: Batch, rows: int, size: int) -> Iterator[tuple[Batch, int]]:
     """Parts of at most so many rows; what has not one entry for each row is in all of them."""
-    cut = {name: value for name, value in batch.items() if _length(value) == rows}
+    cut = {name: value for name, value in batch.items() if length_of(value) == rows}
     if not cut:
         raise UsageError(
             f"a batch must keep its rows to be trained in micro batches, but none of "
@@ -128,7 +129,8 @@ def scalar(value: Any, name: str = "loss") -> float:
     return float(value.item())
 
 
-def _length(value: object) -> int | None:
+def length_of(value: object) -> int | None:
+    """The entries of a column; None if it has none."""
     if isinstance(value, Tensor):
         return len(value) if value.dim() else None
     try:

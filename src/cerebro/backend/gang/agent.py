@@ -1,0 +1,361 @@
+"""On a machine without rank 0: starts the ranks of this machine, anew where needed, until the end.
+
+The agent reports to the muster of rank 0 (`cerebro.backend.gang.muster`) and hears from it where
+the gang meets, and how the run has ended. Ranks themselves talk to the leader of the gang alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from cerebro import __version__
+from cerebro.backend.base import Setup
+from cerebro.backend.gang import follower as followers
+from cerebro.backend.gang.follower import FollowerProcess, start_follower
+from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line
+from cerebro.backend.gang.rendezvous import Rendezvous, split_address
+from cerebro.backend.gang.torchrun import look_up
+from cerebro.backend.process import cause_of
+from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
+
+#: How long a muster that sends us away is asked again: an earlier run may just be ending there.
+REFUSED_S = 15.0
+#: How long rank 0 may take to save and end after this machine was asked to stop.
+STOP_S = 45.0
+#: How long a rank that was told to end waits for the word that the run is over.
+WORD_S = 2.0
+#: How long rank 0 may take to tell why it did not want a rank of ours.
+BLAME_S = 30.0
+_CONNECT_S = 5.0
+_LOOK_S = 0.2
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+logger = logging.getLogger("cerebro.gang")
+
+
+def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) -> None:
+    """Give a run the ranks of this machine; returns when it has ended well.
+
+    Args:
+        rendezvous: Of a process without rank 0.
+        run: The name of the run.
+        make_setup: What ranks open, for the address where the gang meets.
+
+    Raises an error with the exit code of rank 0 if that has ended with one.
+    """
+    with _Signals() as signals:
+        agent = _Agent(rendezvous, run, make_setup, signals)
+        try:
+            code = agent.serve()
+        finally:
+            agent.close()
+    if code:
+        raise _ended(code)
+
+
+def _ended(code: int) -> CerebroError:
+    """What this process ends with, as rank 0 has."""
+    error: CerebroError
+    if code in (75, 130):
+        error = RunInterrupted("stopped, as rank 0 is; its state is saved there.")
+    else:
+        error = WorkerError(f"rank 0 has ended with code {code}; it says why.")
+    error.exit_code = code
+    return error
+
+
+class _Agent:
+    def __init__(
+        self,
+        rendezvous: Rendezvous,
+        run: str,
+        make_setup: Callable[[str], Setup],
+        signals: _Signals,
+    ) -> None:
+        self._rendezvous = rendezvous
+        self._run = run
+        self._make_setup = make_setup
+        self._signals = signals
+        self._ranks: dict[int, _Rank] = {}
+
+    def serve(self) -> int:
+        """The exit code of rank 0."""
+        while True:
+            with self._find() as post:
+                code = self._work(post)
+            self.close()
+            if code is not None:
+                return code
+            logger.warning("rank 0 is gone without a word: waiting for it to be started again.")
+
+    def close(self) -> None:
+        for rank in self._ranks.values():
+            rank.end()
+        self._ranks.clear()
+
+    def _find(self) -> _Post:
+        """Look for the muster until it is there and takes us."""
+        patience_s = self._rendezvous.patience_s
+        began = time.monotonic()
+        refused_since: float | None = None
+        is_told = False
+        while True:
+            try:
+                post = self._ask()
+                if post is not None:
+                    return post
+            except UsageError:
+                refused_since = refused_since or time.monotonic()
+                if time.monotonic() - refused_since > REFUSED_S:
+                    raise
+            self._signals.check_alone()
+            waited_s = time.monotonic() - began
+            if waited_s > patience_s:
+                raise WorkerError(
+                    f"rank 0 must be there within {patience_s:.0f} s, but nobody has answered at "
+                    f"{self._rendezvous.address}. Is it started, and does it meet the others "
+                    "there? --patience (CEREBRO_PATIENCE_S) gives it more time."
+                )
+            if not is_told and waited_s > 2 * _CONNECT_S:
+                is_told = True
+                logger.info("waiting for rank 0 at %s", self._rendezvous.address)
+            time.sleep(_LOOK_S)
+
+    def _ask(self) -> _Post | None:
+        """The muster's answer; None if there is no muster yet."""
+        own = self._rendezvous
+        address: str | None = own.address
+        if own.is_borrowed:
+            address = look_up(own, self._run, _CONNECT_S)
+        if address is None:
+            return None
+        hello = {
+            "cerebro": __version__,
+            "key": own.key,
+            "run": self._run,
+            "world": own.world,
+            "first": own.first,
+            "local": own.local,
+            "host": socket.gethostname(),
+        }
+        host, port = split_address(address)
+        try:
+            post = _Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
+        except OSError:
+            return None
+        try:
+            post.say(hello)
+            answer = post.hear(_CONNECT_S) or {}
+            if "refused" in answer:
+                raise UsageError(f"rank 0 refuses this process: {clean_line(answer['refused'])}")
+            post.gang = str(answer["gang"])
+        except (EOFError, KeyError):
+            post.close()
+            return None
+        except BaseException:
+            post.close()
+            raise
+        return post
+
+    def _work(self, post: _Post) -> int | None:
+        """Keep ranks going; the code of rank 0, or None if it is gone."""
+        setup = self._make_setup(post.gang)
+        own = self._rendezvous
+        for number in range(own.first, own.first + own.local):
+            seat = own.position + number - own.first
+            rank = _Rank(setup, number, seat, post.gang, own.patience_s)
+            self._ranks[number] = rank
+            announce(number, own.world, rank.pid)
+        is_asked = False
+        limit = _Limit()
+        while True:
+            try:
+                word = post.hear(_LOOK_S)
+            except EOFError:
+                return None
+            if word is not None and isinstance(word.get("done"), int):
+                return int(word["done"])
+            if self._signals.number is not None and not is_asked:
+                is_asked = True
+                logger.info("asked to stop: rank 0 saves and ends the run. Again: ends at once.")
+                post.say({"stop": self._signals.number})
+                limit.set(STOP_S, self._signals.interruption())
+            limit.check()
+            for rank in self._ranks.values():
+                self._look_after(rank, post, limit)
+
+    def _look_after(self, rank: _Rank, post: _Post, limit: _Limit) -> None:
+        """Start a rank that has ended again, unless that is of no use."""
+        code = rank.poll()
+        if code is None or rank.is_given_up:
+            return
+        if code == followers.STOPPED and rank.seconds_since_end() < WORD_S:
+            return
+        if code == followers.REFUSED or rank.has_failed(code):
+            rank.is_given_up = True
+            told = f"rank {rank.number} on {socket.gethostname()} cannot join the gang"
+            post.say({"failed": f"{told}; its output there says why."})
+            limit.set(BLAME_S, WorkerError(f"{told}; see above."))
+            return
+        if code != followers.STOPPED:
+            how = "its gang broke" if code == followers.AGAIN else f"it {cause_of(code)}"
+            logger.warning("rank %d starts again: %s.", rank.number, how)
+        rank.start()
+        announce(rank.number, self._rendezvous.world, rank.pid)
+
+
+class _Rank:
+    """A follower that may be started again."""
+
+    def __init__(self, setup: Setup, number: int, seat: int, gang: str, join_s: float) -> None:
+        self._setup = setup
+        self.number = number
+        self._seat = seat
+        self._gang = gang
+        self._join_s = join_s
+        #: It ended in a way in which it would end again.
+        self.is_given_up = False
+        self._process: FollowerProcess | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        self.end()
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._process = start_follower(
+            self._setup, self.number, seat=self._seat, address=self._gang, join_s=self._join_s
+        )
+
+    def poll(self) -> int | None:
+        code = None if self._process is None else self._process.poll()
+        if code is not None and self._ended is None:
+            self._ended = time.monotonic()
+        return code
+
+    def seconds_since_end(self) -> float:
+        return 0.0 if self._ended is None else time.monotonic() - self._ended
+
+    def has_failed(self, code: int) -> bool:
+        """Whether it could not start; one that has found no leader is late, nothing else."""
+        lived_s = (self._ended or time.monotonic()) - self._began
+        return code == followers.FAILED and lived_s < self._join_s
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+class _Post:
+    """The connection to the muster: lines of JSON."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._heard = bytearray()
+        self.gang = ""
+
+    def __enter__(self) -> _Post:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def say(self, message: dict[str, Any]) -> None:
+        # One that is gone is found by hearing nothing more.
+        with contextlib.suppress(OSError):
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next message; None if there is none in time. EOFError if the other side is gone."""
+        if b"\n" not in self._heard:
+            self._receive(timeout_s)
+        line, newline, rest = bytes(self._heard).partition(b"\n")
+        if not newline:
+            return None
+        self._heard = bytearray(rest)
+        return _parse(line)
+
+    def _receive(self, timeout_s: float) -> None:
+        ready, _, _ = select.select([self._connection], [], [], timeout_s)
+        if not ready:
+            return
+        try:
+            heard = self._connection.recv(LINE_BYTES)
+        except OSError:
+            heard = b""
+        if not heard:
+            raise EOFError
+        self._heard += heard
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        found = json.loads(line)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+class _Limit:
+    """A time after which waiting ends with an error; the first that is set counts."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self._error: BaseException | None = None
+
+    def set(self, seconds: float, error: BaseException) -> None:
+        if self._deadline is None:
+            self._deadline, self._error = time.monotonic() + seconds, error
+
+    def check(self) -> None:
+        is_over = self._deadline is not None and time.monotonic() > self._deadline
+        if is_over and self._error is not None:
+            raise self._error
+
+
+class _Signals:
+    """Remembers the first request to stop; a second one ends this process at once."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check_alone(self) -> None:
+        """There is nobody to tell: end."""
+        if self.number is not None:
+            raise self.interruption()
+
+    def interruption(self) -> RunInterrupted:
+        error = RunInterrupted("stopped; rank 0 is not on this machine and may go on waiting.")
+        error.exit_code = 130 if self.number == signal.SIGINT else 75
+        return error
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            raise self.interruption()
+        self.number = number

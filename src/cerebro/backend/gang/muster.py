@@ -1,0 +1,299 @@
+"""On the machine of rank 0: where the agents of other machines report, and hear how a run ends.
+
+A line of JSON each way, then silence until the end: the connection itself shows that both live.
+Nothing that is read here is ever executed, and nobody is told more than an address and a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro import __version__
+from cerebro.backend.gang.interface import address_towards, listening_address
+from cerebro.backend.gang.rendezvous import Rendezvous, split_address
+from cerebro.backend.gang.torchrun import publish
+from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
+
+#: The longest line that is read.
+LINE_BYTES = 4096
+#: Processes of one start come within so many seconds, or not at all.
+LINGER_S = 10.0
+#: How often it is said who is missing.
+REMIND_S = 60.0
+_ANSWER_S = 10.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+logger = logging.getLogger("cerebro.gang")
+
+
+@dataclass(slots=True)
+class _Agent:
+    """One connection; its ranks are known once it has said hello."""
+
+    socket: socket.socket
+    since: float
+    heard: bytearray = field(default_factory=bytearray)
+    first: int = 0
+    local: int = 0
+    host: str = ""
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first, self.first + self.local)
+
+
+@contextlib.contextmanager
+def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
+    """A muster for the time of one run; agents end with the code that this block ends with."""
+    muster = Muster(rendezvous, run)
+    code = 0
+    try:
+        yield muster
+    except BaseException as error:
+        code = exit_code_of(error)
+        raise
+    finally:
+        muster.dismiss(code)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a process that ends with this error.
+
+    >>> exit_code_of(UsageError("no")), exit_code_of(KeyboardInterrupt()), exit_code_of(OSError())
+    (2, 130, 1)
+    """
+    if isinstance(error, CerebroError):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return RunInterrupted.exit_code if isinstance(error, KeyboardInterrupt) else 1
+
+
+class Muster:
+    """Waits at the address of a rendezvous for the agents of all ranks that are not here.
+
+    Args:
+        rendezvous: Of the process with rank 0.
+        run: The name of the run: agents of another are sent away.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, run: str) -> None:
+        self._rendezvous = rendezvous
+        self._run = run
+        host, port = split_address(rendezvous.address)
+        own = address_towards(host)
+        if rendezvous.is_borrowed:
+            host, port = own, 0
+        bound = listening_address(host)
+        self._server = _listen(bound, port, host)
+        self._agents: list[_Agent] = []
+        self._code: int | None = None
+        #: Where agents report.
+        self.address = f"{host}:{self._server.getsockname()[1]}"
+        #: Where the ranks of the gang meet: told to agents.
+        self.gang = f"{own}:{_free_port(bound)}"
+        #: Called on the muster's thread, once: with the signal that an agent got, or an error that
+        #: the run must end with.
+        self.on_stop: Callable[[int], None] = lambda number: None
+        self.on_failure: Callable[[WorkerError], None] = lambda error: None
+        self._is_stopping = False
+        self._came: set[int] = set()
+        self._wake, waker = socket.socketpair()
+        self._waker = waker
+        if rendezvous.is_borrowed:
+            publish(rendezvous, run, self.address)
+        self._thread = threading.Thread(target=self._serve, name="muster", daemon=True)
+        self._thread.start()
+
+    def dismiss(self, code: int) -> None:
+        """Tell all agents how the run has ended; those on their way are waited for a little."""
+        deadline = time.monotonic() + (0.0 if code in (75, 130) else LINGER_S)
+        while self._missing(self._came) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._code = code
+        self._waker.send(b"x")
+        self._thread.join()
+        self._wake.close()
+        self._waker.close()
+        self._server.close()
+
+    def _serve(self) -> None:
+        reminder = time.monotonic() + REMIND_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._server, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while self._code is None:
+                for key, _ in selector.select(timeout=1.0):
+                    if key.fileobj is self._server:
+                        self._accept(selector)
+                    elif key.data is not None:
+                        self._hear(key.data, selector)
+                self._drop_the_silent(selector)
+                if time.monotonic() > reminder:
+                    reminder = time.monotonic() + REMIND_S
+                    self._remind()
+        for agent in self._agents:
+            _send(agent.socket, {"done": self._code})
+            agent.socket.close()
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._server.accept()
+            connection.settimeout(_ANSWER_S)
+            agent = _Agent(connection, time.monotonic())
+            self._agents.append(agent)
+            selector.register(connection, selectors.EVENT_READ, agent)
+
+    def _hear(self, agent: _Agent, selector: selectors.BaseSelector) -> None:
+        try:
+            heard = agent.socket.recv(LINE_BYTES)
+        except OSError:
+            heard = b""
+        agent.heard += heard
+        if not heard or len(agent.heard) > LINE_BYTES:
+            self._forget(agent, selector)
+            return
+        while b"\n" in agent.heard:
+            line, _, rest = bytes(agent.heard).partition(b"\n")
+            agent.heard = bytearray(rest)
+            if agent.local:
+                self._listen_to(agent, line)
+                continue
+            objection = self._enlist(agent, line)
+            if objection is not None:
+                _send(agent.socket, {"refused": objection})
+                self._forget(agent, selector)
+                return
+            _send(agent.socket, {"gang": self.gang})
+
+    def _listen_to(self, agent: _Agent, line: bytes) -> None:
+        """An agent asks for the end of the run, or tells that it cannot go on."""
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            message = json.loads(line)
+            number, failed = message.get("stop"), message.get("failed")
+            if number in _STOP_SIGNALS and not self._is_stopping:
+                self._is_stopping = True
+                logger.info("%s was asked to stop: so is the run.", agent.host)
+                self.on_stop(int(number))
+            elif isinstance(failed, str):
+                self.on_failure(WorkerError(f"{agent.host}: {clean_line(failed)}"))
+
+    def _enlist(self, agent: _Agent, line: bytes) -> str | None:
+        """Take an agent's ranks; or why not."""
+        try:
+            hello = json.loads(line)
+            found = {name: hello[name] for name in ("cerebro", "key", "run", "world")}
+            first, local, host = int(hello["first"]), int(hello["local"]), str(hello["host"])
+        except (ValueError, TypeError, KeyError):
+            return "this is no agent of cerebro."
+        host = clean_line(host)
+        own = self._rendezvous
+        expected: dict[str, Any] = {
+            "cerebro": __version__,
+            "world": own.world,
+            "run": self._run,
+            "key": own.key,
+        }
+        for name, value in expected.items():
+            if found[name] != value:
+                what = _WORDS[name]
+                return f"{what} must be {value!r} as on rank 0, but got {found[name]!r} on {host}."
+        ranks = range(first, first + local)
+        if not own.local <= first < first + local <= own.world:
+            return f"ranks {own.local} to {own.world - 1} are waited for, but got {_name(ranks)}."
+        taken = next(
+            (a for a in self._agents if a is not agent and set(a.ranks) & set(ranks)), None
+        )
+        if taken is not None:
+            return (
+                f"{_name(ranks)} must come once, but {_name(taken.ranks)} came from {taken.host}."
+            )
+        agent.first, agent.local, agent.host = first, local, host
+        self._came |= set(ranks)
+        return None
+
+    def _forget(self, agent: _Agent, selector: selectors.BaseSelector) -> None:
+        selector.unregister(agent.socket)
+        agent.socket.close()
+        self._agents.remove(agent)
+        if agent.local:
+            logger.warning(
+                "%s has left with %s: the run waits for it to be started again.",
+                *(agent.host, _name(agent.ranks)),
+            )
+
+    def _drop_the_silent(self, selector: selectors.BaseSelector) -> None:
+        late = time.monotonic() - _ANSWER_S
+        for agent in [a for a in self._agents if not a.local and a.since < late]:
+            self._forget(agent, selector)
+
+    def _missing(self, there: set[int]) -> list[int]:
+        return [n for n in range(self._rendezvous.local, self._rendezvous.world) if n not in there]
+
+    def _remind(self) -> None:
+        missing = self._missing({rank for agent in self._agents for rank in agent.ranks})
+        if missing:
+            told = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+            logger.warning("still waiting for ranks %s at %s", told, self.address)
+
+
+_WORDS = {
+    "cerebro": "the version of cerebro",
+    "world": "the number of ranks (-n times -np)",
+    "run": "the name of the run",
+    "key": "the start that a process belongs to",
+}
+
+
+def announce(rank: int, world: int, pid: int | None = None) -> None:
+    """Say who a rank is."""
+    logger.info(
+        "rank %d of %d on %s (pid %d)", rank, world, socket.gethostname(), pid or os.getpid()
+    )
+
+
+def clean_line(text: str) -> str:
+    """What came over the network, fit for a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+
+
+def _name(ranks: range) -> str:
+    first, last = ranks[0], ranks[-1]
+    return f"rank {first}" if first == last else f"ranks {first} to {last}"
+
+
+def _send(connection: socket.socket, message: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _listen(bound: str, port: int, host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((bound.strip("[]"), port))
+        server.listen(128)
+    except OSError as error:
+        server.close()
+        raise UsageError(
+            f"rank 0 must be able to listen at {host}:{port}, but cannot ({error.strerror}). Is "
+            "another run there? Choose another port (--master, or MASTER_PORT)."
+        ) from None
+    return server
+
+
+def _free_port(bound: str) -> int:
+    with _listen(bound, 0, bound) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""`cerebro bench`: the same training under different settings, measured and compared."""

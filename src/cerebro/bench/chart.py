@@ -1,0 +1,192 @@
+"""Charts as values: what is drawn, and where its lines and ticks fall; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line; points that are not finite are left out."""
+
+    label: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        return [
+            (x, y)
+            for x, y in zip(self.xs, self.ys, strict=True)
+            if math.isfinite(x) and math.isfinite(y)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChart:
+    """Lines over one axis."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    #: Whether the y axis begins at zero.
+    from_zero: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(series.points for series in self.series)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarChart:
+    """Horizontal bars, each made of parts that follow each other."""
+
+    name: str
+    title: str
+    x_label: str
+    parts: tuple[str, ...]
+    #: Label of a bar, and the length of each of its parts.
+    bars: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From data to a line of so many units; `ticks` are round numbers."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    def place(self, value: float, length: float) -> float:
+        """Where a value is on a line of that length."""
+        return (value - self.low) / (self.high - self.low) * length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Sizes of a chart; the plot is what is left inside the margins."""
+
+    width: float = 760.0
+    height: float = 300.0
+    left: float = 64.0
+    right: float = 16.0
+    top: float = 10.0
+    bottom: float = 44.0
+
+    @property
+    def plot_width(self) -> float:
+        return self.width - self.left - self.right
+
+    @property
+    def plot_height(self) -> float:
+        return self.height - self.top - self.bottom
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one line differs from the others: by more than its colour."""
+
+    colour: str
+    dash: tuple[int, ...]
+    marker: str
+
+
+_COLOURS = ("#1b5e83", "#b4431c", "#3b7d3a", "#6b4c9a", "#8a6d1a", "#a0366b", "#4a4a4a", "#1f7f7a")
+_DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 3), (9, 3, 2, 3), (12, 4), (4, 2, 1, 2))
+_MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus")
+
+
+def style_of(number: int) -> Style:
+    """The style of the n-th line of a chart; each differs in colour, dashes and marker.
+
+    >>> style_of(0).marker, style_of(1).dash
+    ('circle', (7, 4))
+    """
+    return Style(
+        _COLOURS[number % len(_COLOURS)],
+        _DASHES[number % len(_DASHES)],
+        _MARKERS[number % len(_MARKERS)],
+    )
+
+
+def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis:
+    """An axis with round ticks that holds all values.
+
+    >>> axis_of([3, 97], from_zero=True)
+    Axis(low=0.0, high=100.0, ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0))
+    """
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    low = min(0.0, low) if from_zero else low
+    if high <= low:
+        high = low + (abs(low) or 1.0)
+    step = _round_step((high - low) / count)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = tuple(round(number * step, 12) for number in range(first, last + 1))
+    return Axis(ticks[0], ticks[-1], ticks)
+
+
+def _round_step(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= step * 0.999)
+
+
+def tick_text(value: float) -> str:
+    """A tick as people write it.
+
+    >>> tick_text(0.25), tick_text(20000.0), tick_text(2500000.0), tick_text(3.0)
+    ('0.25', '20k', '2.5M', '3')
+    """
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scale = 1e3 if unit == "k" else limit
+            return f"{value / scale:g}{unit}"
+    return f"{value:g}"
+
+
+def thinned(points: Sequence[tuple[float, float]], limit: int = 600) -> list[tuple[float, float]]:
+    """At most about so many points: of each stretch the lowest and the highest are kept.
+
+    >>> len(thinned([(float(x), float(x % 7)) for x in range(10_000)])) <= 600
+    True
+    """
+    if len(points) <= limit:
+        return list(points)
+    size = -(-2 * len(points) // limit)
+    kept: list[tuple[float, float]] = []
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        kept += sorted({min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])})
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A line chart put in place."""
+
+    frame: Frame
+    x: Axis
+    y: Axis
+    #: Of each series, in order, the places of its points.
+    lines: tuple[tuple[tuple[float, float], ...], ...] = field(default=())
+
+
+def lay_out(chart: LineChart, frame: Frame) -> Layout:
+    """Where everything of a line chart is, in units of the frame."""
+    found = [thinned(series.points) for series in chart.series]
+    x = axis_of([px for line in found for px, _ in line], from_zero=True, count=8)
+    y = axis_of([py for line in found for _, py in line], from_zero=chart.from_zero)
+    lines = tuple(
+        tuple(
+            (
+                frame.left + x.place(px, frame.plot_width),
+                frame.top + frame.plot_height - y.place(py, frame.plot_height),
+            )
+            for px, py in line
+        )
+        for line in found
+    )
+    return Layout(frame, x, y, lines)

@@ -1,0 +1,235 @@
+"""What a setting's run took and gave, read from what it wrote."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from cerebro.bench.sweep import Setting
+from cerebro.run.recovery import load_history
+from cerebro.storage import layout, open_store
+from cerebro.storage.journal import read as read_journal
+from cerebro.types import Mode
+
+#: Where the time of a step goes, in the order in which it is shown.
+PARTS = ("data", "compute", "communication", "hop", "validation", "other")
+#: Of these, what is inside a training step.
+STEP_PARTS = ("data", "compute", "communication")
+#: Quantities of a node that are kept.
+_KEPT = ("cpu/tree", "cpu/system", "memory/", "network/", "gpu/", "disk/tree_")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An epoch of the best trial: when it ended, what was seen by then, its metric."""
+
+    epoch: int
+    seconds: float
+    samples: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What a node's processes took; seconds since the setting began."""
+
+    node: str
+    #: What -> (seconds, values).
+    series: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
+
+    def values(self, what: str) -> tuple[float, ...]:
+        return self.series.get(what, ((), ()))[1]
+
+    def mean(self, what: str) -> float:
+        found = self.values(what)
+        return sum(found) / len(found) if found else math.nan
+
+    def peak(self, what: str) -> float:
+        return max(self.values(what), default=math.nan)
+
+    def gained(self, what: str) -> float:
+        """What a counter that ends so has grown by, over all of its kind."""
+        return sum(max(v) for key, (_, v) in self.series.items() if key.endswith(what) and v)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One setting, run once. Times are in seconds."""
+
+    setting: Setting
+    is_done: bool
+    error: str = ""
+    #: From the start of its processes to their end.
+    completion_s: float = math.nan
+    #: From the first visit to the last.
+    training_s: float = math.nan
+    startup_s: float = math.nan
+    #: Rows a second while it trained.
+    samples_per_s: float = math.nan
+    steps: int = 0
+    #: By part, over the whole run.
+    parts: Mapping[str, float] = field(default_factory=dict)
+    metric: str = ""
+    mode: Mode = Mode.MAX
+    curve: tuple[Point, ...] = ()
+    nodes: tuple[NodeUse, ...] = ()
+
+    @property
+    def communication(self) -> float:
+        """The part of a training step that was waiting for other processes."""
+        whole = sum(self.parts.get(part, 0.0) for part in STEP_PARTS)
+        return self.parts.get("communication", 0.0) / whole if whole else 0.0
+
+    @property
+    def best(self) -> float:
+        """The best value of the metric."""
+        values = [point.value for point in self.curve if math.isfinite(point.value)]
+        pick = max if self.mode is Mode.MAX else min
+        return pick(values) if values else math.nan
+
+    @property
+    def step_ms(self) -> dict[str, float]:
+        """Milliseconds by part, for each training step."""
+        return {part: 1e3 * self.parts.get(part, 0.0) / max(1, self.steps) for part in PARTS}
+
+
+def read_measurement(
+    setting: Setting, told: Mapping[str, Any], run: Path, nodes: Sequence[tuple[str, Path]]
+) -> Measurement:
+    """What a setting took.
+
+    Args:
+        told: What `setting.json` says: when it began, how long it took, whether it failed.
+        run: The directory of its run.
+        nodes: Name and `resources.csv` of each node.
+    """
+    began = float(told.get("began", 0.0))
+    use = tuple(read_node(name, path, began) for name, path in nodes if path.exists())
+    if told.get("status") != "done":
+        error = str(told.get("error", "it did not finish"))
+        return Measurement(setting=setting, is_done=False, error=error, nodes=use)
+    store = open_store(run)
+    document, history = load_history(store)
+    visits = _visits(run / layout.TRACE)
+    summary = history.summary
+    batch = setting.global_batch or document.spec.get("batch_size")
+    trained = [visit for visit in visits if visit["phase"] == "train"]
+    steps = sum(-(-visit["rows"] // int(str(batch or 1))) for visit in trained)
+    parts = split_of(visits, float(summary.get("capacity_s", 0.0)))
+    makespan = float(summary.get("makespan_s", math.nan))
+    share = 1 - parts["validation"] / max(sum(parts.values()), 1e-9)
+    rows = sum(visit["rows"] * visit["members"] for visit in trained)
+    best = _best_trial(history)
+    curve = _curve(read_journal(store).records, best, history.metric, _epoch_rows(trained, best))
+    return Measurement(
+        setting=setting,
+        is_done=True,
+        completion_s=float(told.get("seconds", math.nan)),
+        training_s=makespan,
+        startup_s=float(told.get("seconds", math.nan)) - makespan,
+        samples_per_s=rows / max(makespan * share, 1e-9),
+        steps=steps,
+        parts=parts,
+        metric=history.metric,
+        mode=history.mode,
+        curve=curve,
+        nodes=use,
+    )
+
+
+def split_of(visits: Iterable[Mapping[str, Any]], capacity_s: float) -> dict[str, float]:
+    """Seconds by part. Messages around a visit are hops; what no visit had is "other".
+
+    >>> visit = {"phase": "train", "seconds": 1.0, "compute": 0.6, "data": 0.1, "hop": 0.05,
+    ...          "communication": 0.2}
+    >>> {part: round(s, 2) for part, s in split_of([visit], 1.5).items()}
+    {'data': 0.1, 'compute': 0.6, 'communication': 0.2, 'hop': 0.1, 'validation': 0.0, 'other': 0.5}
+    """
+    found = dict.fromkeys(PARTS, 0.0)
+    for visit in visits:
+        if visit["phase"] != "train":
+            found["validation"] += visit["seconds"]
+            continue
+        known = sum(visit[part] for part in STEP_PARTS)
+        for part in STEP_PARTS:
+            found[part] += visit[part]
+        found["hop"] += max(visit["hop"], visit["seconds"] - known)
+    found["other"] = max(0.0, capacity_s - sum(found.values()))
+    return found
+
+
+def read_node(name: str, path: Path, began: float) -> NodeUse:
+    """The samples of one node."""
+    series: dict[str, tuple[list[float], list[float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.reader(file):
+            # The last row of one that was killed may be cut off.
+            if len(row) != 4 or not row[2].startswith(_KEPT):
+                continue
+            times, values = series.setdefault(row[2], ([], []))
+            times.append(float(row[0]) - began)
+            values.append(float(row[3]))
+    return NodeUse(name, {what: (tuple(t), tuple(v)) for what, (t, v) in series.items()})
+
+
+def _visits(trace: Path) -> list[dict[str, Any]]:
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    return [_visit(event) for event in events if event["ph"] == "X"]
+
+
+def _visit(event: Mapping[str, Any]) -> dict[str, Any]:
+    said = event["args"]
+    names = {"compute": "compute_ms", "data": "data_ms", "hop": "hop_ms"}
+    spent = {part: said.get(name, 0.0) / 1e3 for part, name in names.items()}
+    return {
+        **spent,
+        "communication": said.get("comm_ms", 0.0) / 1e3,
+        "phase": said["phase"],
+        "seconds": event["dur"] / 1e6,
+        "rows": said.get("rows", 0),
+        "members": said.get("members", 1),
+        "trial": said["trial"],
+        "epoch": said["epoch"],
+    }
+
+
+def _best_trial(history: Any) -> int:
+    """The number of the trial whose curve is shown."""
+    sign = 1 if history.mode is Mode.MAX else -1
+    found = [
+        (sign * value, -trial.number)
+        for trial in history.trials.values()
+        for epoch in trial.epochs
+        if math.isfinite(value := epoch.metrics.get(history.metric, math.nan))
+    ]
+    return -max(found)[1] if found else 0
+
+
+def _epoch_rows(trained: Sequence[Mapping[str, Any]], trial: int) -> int:
+    """Rows that the trial sees in an epoch; of a stack all members see as many."""
+    by_trial = [visit for visit in trained if visit["trial"] == trial] or list(trained)
+    first = [v["rows"] for v in by_trial if (v["trial"], v["epoch"]) == (by_trial[0]["trial"], 0)]
+    return sum(first)
+
+
+def _curve(
+    records: Iterable[Mapping[str, Any]], trial: int, metric: str, rows: int
+) -> tuple[Point, ...]:
+    points: list[Point] = []
+    for record in records:
+        if record["type"] != "epoch":
+            continue
+        trials = cast("list[int]", record.get("trials", [record.get("trial")]))
+        if trial not in trials:
+            continue
+        metrics = record["metrics"]
+        own = metrics[trials.index(trial)] if isinstance(metrics, list) else metrics
+        epoch = int(record["epoch"])
+        seconds = float(record.get("end_s", math.nan))
+        points.append(Point(epoch, seconds, rows * (epoch + 1), float(own.get(metric, math.nan))))
+    return tuple(points)

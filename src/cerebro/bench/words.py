@@ -1,0 +1,161 @@
+"""What was measured, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from cerebro.bench.cases import Case, families
+from cerebro.bench.sweep import Rule, Setting
+from cerebro.track.text import show_count
+
+#: Differences below this are not told from chance.
+_NOISE = 0.03
+
+
+def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[str]:
+    """What a reader should know, most important first.
+
+    Args:
+        cores: Of the machine that ran all nodes, where those are simulated.
+    """
+    done = [case for case in cases if case.is_done]
+    return [
+        *_failures(cases),
+        *_spreading(done, cores, is_simulated),
+        *_batches(done),
+        *_saving(done),
+        *_usage(done),
+        *_convergence(done),
+    ]
+
+
+def _failures(cases: Sequence[Case]) -> Iterator[str]:
+    for case in cases:
+        if case.failures and not case.is_done:
+            yield f"{_capital(case.setting.label)} failed: {case.failures[0].error}"
+        elif case.failures:
+            count = show_count(len(case.failures), "repeat")
+            yield f"{count} of {case.setting.label} failed: {case.failures[0].error}"
+
+
+def _spreading(cases: Sequence[Case], cores: int, is_simulated: bool) -> Iterator[str]:
+    for base, *others in families(cases):
+        for case in others:
+            yield _compare_nodes(base, case, cores, is_simulated)
+
+
+def _compare_nodes(base: Case, case: Case, cores: int, is_simulated: bool) -> str:
+    ratio = case.training_s / base.training_s
+    same = "the same batch of" if case.setting.rule is Rule.GLOBAL else "batches for each of"
+    batch = case.setting.batch
+    at = "" if batch is None else f" at {same} {batch} rows"
+    if case.setting.rule is Rule.GLOBAL and batch is not None:
+        at += " in all"
+    who, than = _where(case.setting), _where(base.setting)
+    if ratio > 1 + _NOISE:
+        text = f"{who} took {ratio:.2f}x as long as {than}{at}"
+    elif ratio < 1 - _NOISE:
+        text = f"{who} took {ratio:.2f}x the time of {than}{at} ({1 / ratio:.2f}x as fast)"
+    else:
+        text = f"{who} took as long as {than}{at}"
+    text = f"{_capital(text)}: {_why(base, case)}"
+    if is_simulated and case.setting.nodes > 1:
+        text += f" Simulated: all nodes shared the {show_count(cores, 'core')} of one machine."
+    return text
+
+
+def _why(base: Case, case: Case) -> str:
+    share = 100 * case.communication
+    before, after = base.step_ms, case.step_ms
+    work = after["compute"] / before["compute"] if before["compute"] else math.nan
+    return (
+        f"{share:.0f} % of the step was communication, and computing a step took "
+        f"{after['compute']:.3g} ms instead of {before['compute']:.3g} ms ({work:.2f}x)."
+    )
+
+
+def _batches(cases: Sequence[Case]) -> Iterator[str]:
+    """Batch sizes against each other, where all else is equal; the smallest against each."""
+    groups: dict[Setting, list[Case]] = {}
+    for case in cases:
+        s = case.setting
+        if s.ranks == 1 and s.batch is not None and not s.checkpoint:
+            key = Setting(nodes=s.nodes, procs=s.procs, changes=s.changes, checkpoint=s.checkpoint)
+            groups.setdefault(key, []).append(case)
+    for group in groups.values():
+        base, *others = sorted(group, key=lambda case: case.setting.batch or 0)
+        for case in others:
+            yield (
+                f"Batch {case.setting.batch} took {case.training_s / base.training_s:.2f}x the "
+                f"time of batch {base.setting.batch} and trained on {case.samples_per_s:.4g} "
+                f"rows/s instead of {base.samples_per_s:.4g}; the processors were used to "
+                f"{case.cpu():.0f} % instead of {base.cpu():.0f} % of one core."
+            )
+
+
+def _saving(cases: Sequence[Case]) -> Iterator[str]:
+    for case in cases:
+        if not case.setting.checkpoint:
+            continue
+        without = [
+            other
+            for other in cases
+            if other.setting.checkpoint is False
+            and (other.setting.nodes, other.setting.procs, other.setting.batch)
+            == (case.setting.nodes, case.setting.procs, case.setting.batch)
+            and other.setting.changes == case.setting.changes
+        ]
+        if not without:
+            continue
+        change = case.completion_s / without[0].completion_s - 1
+        what = f"Saving the state after each epoch ({without[0].setting.label})"
+        if abs(change) < _NOISE:
+            yield f"{what} cost nothing that can be told from chance ({100 * change:+.1f} %)."
+        else:
+            longer = "longer" if change > 0 else "shorter"
+            yield f"{what} made it {100 * abs(change):.1f} % {longer}."
+
+
+def _usage(cases: Sequence[Case]) -> Iterator[str]:
+    for case in cases[:1]:
+        if math.isnan(case.cpu()):
+            continue
+        parts = case.step_ms
+        share = 100 * parts["validation"] / max(sum(parts.values()), 1e-9)
+        yield (
+            f"{_capital(case.setting.label)}: its processes used {case.cpu():.0f} % of one core on "
+            f"average and at most {case.memory() / 1e6:.0f} MB; validation, during which the use "
+            f"of processors and memory changes, was {share:.0f} % of the time."
+        )
+
+
+def _convergence(cases: Sequence[Case]) -> Iterator[str]:
+    for base, *others in families(cases):
+        for case in others:
+            if not (math.isfinite(base.best) and math.isfinite(case.best)):
+                continue
+            metric = case.shown.metric
+            who = f"{_where(case.setting)} with batch {case.setting.batch}"
+            who += " in all" if case.setting.rule is Rule.GLOBAL else " each"
+            is_equal = abs(case.best - base.best) <= 0.005 * max(abs(base.best), 1e-9)
+            verb = "reached the same" if is_equal else "reached another"
+            steps = ""
+            if case.setting.rule is Rule.RANK and case.shown.steps < base.shown.steps:
+                steps = (
+                    f": it made {case.shown.steps} steps instead of {base.shown.steps} over the "
+                    "same rows"
+                )
+            yield (
+                f"{_capital(who)} {verb} {metric} as {_where(base.setting)}: "
+                f"{case.best:.4g} against {base.best:.4g}{steps}."
+            )
+
+
+def _where(setting: Setting) -> str:
+    text = show_count(setting.nodes, "node")
+    return text if setting.procs == 1 else f"{text} with {setting.procs} processes each"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,276 @@
+"""Recipes: trainings described by names and numbers alone, made into experiments."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from cerebro.config.machine import available_cores
+from cerebro.config.problems import Problem, describe, report
+from cerebro.config.recipe_data import DataSource, find_source
+from cerebro.config.recipe_overrides import apply_recipe_overrides
+from cerebro.config.recipe_paths import OUTSIDE_SLURM, split_output
+from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection
+from cerebro.config.recipe_space import RENAMED, Objection, make_space
+from cerebro.config.resolve import backend_reference, resolve_path
+from cerebro.config.schema import ExperimentConfig
+from cerebro.config.yaml import Document, KeyPath
+from cerebro.errors import UsageError
+from cerebro.run.request import choose, wrong_batch_sizes
+from cerebro.search.domain import Constant, Domain
+from cerebro.types import Json, Mode
+
+logger = logging.getLogger("cerebro.config")
+
+#: What trains a recipe, without and with changes of training pictures.
+TASK = "cerebro.zoo.recipe:RecipeTask"
+AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
+_NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+
+
+class RecipeExperiment(ExperimentConfig):
+    """The experiment that a recipe describes: its data are prepared when it is run."""
+
+    recipe: Recipe
+    source: DataSource
+
+    def prepare(self, say: Callable[[str], None]) -> RecipeExperiment:
+        """The same with its data ready: they are prepared now, unless they are there."""
+        return self.model_copy(update={"data": self.source.prepare(say)})
+
+
+def is_recipe(tree: Json) -> bool:
+    """Whether a file is a recipe: it says what to train by name.
+
+    >>> is_recipe({"model": {}, "training": {}}), is_recipe({"task": "tasks:Digits"})
+    (True, False)
+    """
+    return isinstance(tree, Mapping) and "task" not in tree and {"model", "training"} <= {*tree}
+
+
+def load_recipe(document: Document, path: Path, overrides: Sequence[str] = ()) -> RecipeExperiment:
+    """Check a recipe and make an experiment of it; changes nothing on disk.
+
+    Raises ConfigError, one paragraph: file and line, what must hold, what was got.
+    """
+    document = apply_recipe_overrides(document, overrides)
+    try:
+        recipe = Recipe.model_validate(document.tree)
+    except ValidationError as error:
+        raise report([_describe(each, document) for each in error.errors()]) from None
+    made = _Translation(recipe, path)
+    if made.objections:
+        raise report([Problem(document.place(o.path), o.message) for o in made.objections])
+    return made.experiment
+
+
+def check_nodes(recipe: Recipe, nodes: int) -> None:
+    """Raise UsageError where more machines train than the goal allows."""
+    most = None if recipe.goal is None else recipe.goal.max_nodes
+    if most is not None and nodes > most:
+        raise UsageError(
+            f"`nodes <= goal.max_nodes` must hold, but got {nodes} nodes and max_nodes={most}."
+        )
+
+
+def _describe(detail: ErrorDetails, document: Document) -> Problem:
+    """In a section the keys that exist are those of the section."""
+    top, *below = (str(part) for part in detail["loc"])
+    fields: Mapping[str, Any] = Recipe.model_fields
+    known = list(fields)
+    if below and top in fields:
+        inner = getattr(fields[top].annotation, "model_fields", None)
+        known = [f"{top}.{key}" for key in inner or ()] or known
+    return describe(detail, document, known)
+
+
+class _Translation:
+    """A recipe as an experiment, or what is in the way."""
+
+    def __init__(self, recipe: Recipe, path: Path) -> None:
+        self.objections: list[Objection] = []
+        self._recipe = recipe
+        self._path = path
+        place = self._try(("output_dir",), split_output, recipe.output_dir, path)
+        source = self._try(("data",), find_source, recipe.data, recipe, path)
+        space, wrong = make_space(recipe)
+        self.objections += [*wrong, *self._misfits()]
+        if self.objections:
+            return
+        self.experiment = self._make(place, source, space)
+        self._check_request(self.experiment)
+
+    def _try(self, path: KeyPath, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except UsageError as error:
+            self.objections.append(Objection(_blamed(path, str(error)), str(error)))
+            return None
+
+    def _make(
+        self, place: tuple[str, str], source: DataSource, space: dict[str, Domain]
+    ) -> RecipeExperiment:
+        store, name = place
+        recipe, search = self._recipe, self._recipe.search
+        metric, mode = ranked_by(recipe)
+        learn_from = search.learn_from and resolve_path(search.learn_from, self._path.parent)
+        return RecipeExperiment(
+            name=name,
+            task=AUGMENTED_TASK if "data.augment" in space else TASK,
+            data=source.name,
+            store=store,
+            backend=recipe.backend,
+            workers=recipe.workers,
+            threads_per_worker=self._threads(),
+            seed=recipe.seed,
+            epochs=recipe.training.n_epochs,
+            search=_search(search),
+            num_trials=search.trials,
+            metric=[metric],
+            mode=[Mode(mode)],
+            stopper=search.stopper,
+            goal=_goal(recipe.goal),
+            budget=recipe.budget,
+            concurrent=search.concurrent,
+            seeds=search.seeds,
+            warm_start=_warm_start(search, space),
+            learn_from=learn_from,
+            checkpoint=recipe.checkpoint,
+            stack=recipe.stack,
+            same_order=recipe.same_order,
+            keep_top=recipe.keep_top,
+            device=device_of(recipe),
+            parallel=recipe.parallel,
+            space=space,
+            recipe=recipe,
+            source=source,
+        )
+
+    def _threads(self) -> int:
+        asked, cores = self._recipe.device.intra_threads, available_cores()
+        if asked > cores:
+            logger.info("device.intra_threads is %d, of which %d cores can be used.", asked, cores)
+        return min(asked, cores)
+
+    def _misfits(self) -> Iterator[Objection]:
+        recipe, training, goal = self._recipe, self._recipe.training, self._recipe.goal
+        given = [key for key in ("batch_size", "global_batch_size") if getattr(training, key)]
+        given += [
+            key
+            for key in ("training.batch_size", "training.global_batch_size")
+            if key in recipe.search.space and key.partition(".")[2] not in given
+        ]
+        if len(given) != 1:
+            both = " and ".join(given) or "neither"
+            yield Objection(
+                ("training", "global_batch_size" if given else "batch_size"),
+                "batch_size (rows of each worker of a trial) or global_batch_size (of all of them "
+                f"together) must be given, one of the two, but got {both}.",
+            )
+        if recipe.search.metric is not None and recipe.search.mode is None:
+            yield Objection(
+                ("search", "metric"), "a metric needs a mode, max or min: search.mode is missing."
+            )
+        try:
+            backend_reference(recipe.backend)
+        except UsageError as error:
+            yield Objection(("backend",), str(error))
+        if goal is not None:
+            yield from _broken_constraints(recipe, goal)
+
+    def _check_request(self, experiment: RecipeExperiment) -> None:
+        request = experiment.to_request()
+        objection = wrong_batch_sizes(request)
+        try:
+            choose(request)
+        except UsageError as error:
+            objection = objection or str(error)
+        if objection is not None:
+            is_goal = any(word in objection for word in ("goal", "target", "max_epochs"))
+            self.objections.append(Objection(("goal" if is_goal else "search",), objection))
+
+
+def _blamed(path: KeyPath, message: str) -> KeyPath:
+    """The key of `data` that a message speaks of."""
+    if path != ("data",):
+        return path
+    if message.startswith("unknown data set"):
+        return "data", "name"
+    quoted = re.search(r"option '(\w+)'|`(\w+) |^(\w+) must", message)
+    return path if quoted is None else ("data", next(filter(None, quoted.groups())))
+
+
+def _broken_constraints(recipe: Recipe, goal: GoalSection) -> Iterator[Objection]:
+    epochs, most = recipe.training.n_epochs, goal.max_epochs
+    if most is not None and epochs > most:
+        yield Objection(
+            ("training", "n_epochs"),
+            f"`n_epochs <= goal.max_epochs` must hold, but got n_epochs={epochs} and "
+            f"max_epochs={most}.",
+        )
+    gpu = recipe.device.gpu
+    if (goal.devices == "cpu" and gpu not in (None, False)) or (
+        goal.devices == "cuda" and gpu is False
+    ):
+        yield Objection(
+            ("device", "gpu"),
+            f"the goal allows {goal.devices} only, but device.gpu is {gpu!r}. Remove it.",
+        )
+    try:
+        check_nodes(recipe, _nodes(recipe))
+    except UsageError as error:
+        yield Objection(("goal", "max_nodes"), str(error))
+
+
+def _nodes(recipe: Recipe) -> int:
+    """Machines that the file or the batch system says there are."""
+    for value in (recipe.launch.get("nodes"), *(os.environ.get(name) for name in _NODES)):
+        if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+            return int(value)
+    return int(OUTSIDE_SLURM[_NODES[0]])
+
+
+def device_of(recipe: Recipe) -> str:
+    """The device that workers use: what the file says, within what the goal allows."""
+    gpu, goal = recipe.device.gpu, recipe.goal
+    if gpu is None:
+        return "auto" if goal is None or goal.devices is None else goal.devices
+    if isinstance(gpu, bool):
+        return "cuda" if gpu else "cpu"
+    return f"cuda:{gpu}"
+
+
+def ranked_by(recipe: Recipe) -> tuple[str, str]:
+    """What ranks trials, and which way: as asked for, else accuracy where it is measured."""
+    search, goal = recipe.search, recipe.goal
+    if search.metric is not None:
+        return search.metric, search.mode or "max"
+    if goal is not None and goal.metric is not None and goal.mode is not None:
+        return goal.metric, goal.mode
+    return ("val_accuracy", "max") if "accuracy" in recipe.training.metrics else ("val_loss", "min")
+
+
+def _search(search: SearchSection) -> object:
+    return {"name": search.name, **search.options} if search.options else search.name
+
+
+def _goal(goal: GoalSection | None) -> dict[str, Any] | None:
+    if goal is None:
+        return None
+    return goal.model_dump(exclude_none=True, exclude={"devices", "max_nodes"})
+
+
+def _warm_start(search: SearchSection, space: Mapping[str, Domain]) -> list[dict[str, Any]]:
+    """Constants need not be repeated."""
+    fixed = {name: each.value for name, each in space.items() if isinstance(each, Constant)}
+    return [
+        {**fixed, **{RENAMED.get(name, name): value for name, value in params.items()}}
+        for params in search.warm_start
+    ]

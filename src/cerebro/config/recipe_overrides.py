@@ -1,0 +1,79 @@
+"""`section.key=value` on the command line: changes to a recipe without editing it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from cerebro.config.recipe_schema import Recipe
+from cerebro.config.yaml import Document, KeyPath, Place, parse_yaml
+from cerebro.errors import ConfigError
+from cerebro.search.wording import show, unknown
+from cerebro.types import Json
+
+#: Below these, a name may have dots of its own.
+_SPACE = ("search", "space")
+
+
+def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Document:
+    """The document with the overrides in it, later ones winning.
+
+    Values are read by the strict YAML reader; 0 and false are values like any other. What a section
+    does not know is told when the recipe is checked.
+
+    >>> document = parse_yaml(b"optimizer: {name: SGD, lr: 0.1}", "recipe.yaml")
+    >>> apply_recipe_overrides(document, ["optimizer.lr=0", "training.n_epochs=2"]).tree
+    {'optimizer': {'name': 'SGD', 'lr': 0}, 'training': {'n_epochs': 2}}
+    """
+    tree, places = document.tree, dict(document.places)
+    for text in overrides:
+        where = f"override {show(text)}"
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{where}: an override is written section.key=value.")
+        path = _path_of(key.strip())
+        _check_top(str(path[0]), where)
+        parsed = parse_yaml(value.encode("utf-8", "surrogateescape"), where, numbered=False).tree
+        tree = _put(tree, path, parsed, where)
+        places = {old: place for old, place in places.items() if old[: len(path)] != path}
+        # After every line of the file, so that the file's own problems are reported first.
+        places[path] = Place(sys.maxsize, where)
+    return Document(source=document.source, tree=tree, places=places)
+
+
+def _path_of(key: str) -> KeyPath:
+    parts = tuple(key.split("."))
+    if parts[:2] == _SPACE and len(parts) > 2:
+        return (*_SPACE, ".".join(parts[2:]))
+    return parts
+
+
+def _check_top(top: str, where: str) -> None:
+    if top in Recipe.model_fields:
+        return
+    below = [name for name in dotted_names() if name.endswith(f".{top}")]
+    meant = f" Did you mean {below[0]!r}?" if below else ""
+    message = unknown("key", top, Recipe.model_fields)
+    if meant:
+        message = message.partition(" Did you mean")[0]
+    raise ConfigError(f"{where}: {message}{meant}")
+
+
+def dotted_names() -> Iterable[str]:
+    """Every key of every section, as it is overridden."""
+    for section, field in Recipe.model_fields.items():
+        for key in getattr(field.annotation, "model_fields", {}):
+            yield f"{section}.{key}"
+
+
+def _put(tree: Json, path: KeyPath, value: Json, where: str) -> Json:
+    if not path:
+        return value
+    if not isinstance(tree, Mapping | None):
+        if path == ("name",) or not isinstance(tree, str):
+            raise ConfigError(f"{where}: {show(tree)} has no keys below it.")
+        # `search: random` is short for {name: random}.
+        tree = {"name": tree}
+    below = dict(tree or {})
+    below[str(path[0])] = _put(below.get(str(path[0])), path[1:], value, where)
+    return below

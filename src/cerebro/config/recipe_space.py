@@ -1,0 +1,186 @@
+"""The params of a recipe's trials: every key that decides what is trained, by its dotted name.
+
+What the file gives is a constant, what `search.space` varies is a domain. Some have names of their
+own, by which the rest of Cerebro knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cerebro.config.recipe_data import training_params
+from cerebro.config.recipe_schema import (
+    Loss,
+    OptimizerSection,
+    Recipe,
+    Section,
+    TrainingSection,
+)
+from cerebro.config.yaml import KeyPath
+from cerebro.errors import UsageError
+from cerebro.search.domain import Constant, Domain
+from cerebro.search.space import check_parameter_name, parse_domain
+from cerebro.search.wording import unknown
+from cerebro.types import Json
+from cerebro.zoo import MODELS
+from cerebro.zoo.optimizers import optimizer_options
+from cerebro.zoo.preprocess import check_preprocess
+from cerebro.zoo.rates import Scaling, make_rule
+
+#: Dotted name in the file -> name of the param, where they differ.
+RENAMED: Mapping[str, str] = {
+    "training.amp": "amp",
+    "training.batch_size": "batch_size",
+    "training.clip_grad_norm": "clip_grad_norm",
+    "training.global_batch_size": "global_batch_size",
+}
+#: Keys of `data` that are for the trainer, not for who prepares the data.
+_DATA = ("augment", "preprocess")
+#: The same for all trials of a run: their metrics are compared, epoch by epoch.
+_SHARED = ("training.n_epochs", "training.metrics")
+_LOSSES = Loss.__args__  # type: ignore[attr-defined]
+
+
+class Objection(NamedTuple):
+    """What is wrong, and where in the file."""
+
+    path: KeyPath
+    message: str
+
+
+class Space(NamedTuple):
+    """The domains of a recipe, those that vary first: tables show the first params."""
+
+    domains: dict[str, Domain]
+    objections: list[Objection]
+
+
+def make_space(recipe: Recipe) -> Space:
+    """What the trials of a recipe are made of."""
+    fixed = {**_fixed(recipe), **training_params(recipe.data)}
+    varied: dict[str, Domain] = {}
+    found: list[Objection] = []
+    for name, value in recipe.search.space.items():
+        try:
+            _check_name(name)
+            varied[RENAMED.get(name, name)] = parse_domain(value)
+        except UsageError as error:
+            found.append(Objection(("search", "space", name), f"parameter {name!r}: {error}"))
+    rest = {key: Constant(value) for key, value in fixed.items() if key not in varied}
+    domains: dict[str, Domain] = {**varied, **rest}
+    return Space(domains, found or _wrong_values(domains, set(recipe.search.space)))
+
+
+def _fixed(recipe: Recipe) -> dict[str, Json]:
+    """In the order in which tables show them."""
+    sections: Mapping[str, Section] = {
+        "optimizer": recipe.optimizer,
+        "model": recipe.model,
+        "training": recipe.training,
+    }
+    names = {
+        f"{section}.{key}": value
+        for section, part in sections.items()
+        for key, value in part.model_dump(exclude_none=True).items()
+    }
+    return {RENAMED.get(name, name): value for name, value in names.items()}
+
+
+def _check_name(name: str) -> None:
+    check_parameter_name(name)
+    section, _, key = name.partition(".")
+    known = {
+        "data": _DATA,
+        "training": [k for k in TrainingSection.model_fields if f"training.{k}" not in _SHARED],
+    }
+    if section not in ("data", "model", "optimizer", "training") or not key:
+        raise UsageError(
+            "what varies is a key of data, model, optimizer or training, such as optimizer.lr."
+        )
+    if name in _SHARED:
+        raise UsageError("it is the same for all trials of a run.")
+    if section in known and key not in known[section]:
+        raise UsageError(unknown(f"key of {section}", key, known[section]))
+
+
+def _wrong_values(domains: Mapping[str, Domain], written: set[str]) -> list[Objection]:
+    """Try every listed value once, beside the first values of the others."""
+    first = {name: next(iter(_listed(domain)), None) for name, domain in domains.items()}
+    found = [_located(name, error, written) for name, error in _check(first)]
+    for name, domain in domains.items():
+        if isinstance(domain, Constant):
+            continue
+        for value in _listed(domain):
+            problems = _check({**first, name: value})
+            found += [_located(own, error, written) for own, error in problems if own == name]
+    return list(dict.fromkeys(found))
+
+
+def _listed(domain: Domain) -> tuple[Json, ...]:
+    count = domain.num_listed()
+    return () if count is None else tuple(domain.nth(index) for index in range(min(count, 1000)))
+
+
+def _check(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the params of a trial: which, and why. None: a number of a range."""
+    name = params["model.name"]
+    if name not in MODELS:
+        yield "model.name", unknown("model", str(name), sorted(MODELS))
+    if params["training.loss"] not in _LOSSES:
+        yield "training.loss", unknown("loss", str(params["training.loss"]), _LOSSES)
+    yield from _check_optimizer(params)
+    yield from _check_rates(params)
+    try:
+        check_preprocess(params.get("data.preprocess", "unit"))
+    except UsageError as error:
+        yield "data.preprocess", str(error)
+
+
+def _check_optimizer(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    own = set(OptimizerSection.model_fields)
+    name = params["optimizer.name"]
+    try:
+        optimizer_options(name, {})
+    except UsageError as error:
+        yield "optimizer.name", str(error)
+        return
+    for key in params:
+        section, _, option = key.partition(".")
+        if section == "optimizer" and option not in own:
+            try:
+                optimizer_options(name, {option: params[key]})
+            except UsageError as error:
+                yield key, str(error)
+
+
+def _check_rates(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    epochs = params["training.n_epochs"]
+    warmup = params.get("training.lr_warmup_epochs")
+    for name, options in (
+        ("optimizer.lr_scaling", {"lr_scaling": params.get("optimizer.lr_scaling")}),
+        ("training.lr_warmup_epochs", {"lr_warmup_epochs": warmup}),
+        (
+            "training.lr_schedule",
+            {"lr_schedule": params.get("training.lr_schedule"), "lr_warmup_epochs": warmup or 0},
+        ),
+    ):
+        if options[name.partition(".")[2]] is None:
+            continue
+        try:
+            make_rule(**{"lr_scaling": Scaling.LINEAR, **options}, n_epochs=epochs)
+        except UsageError as error:
+            yield name, str(error)
+            return
+
+
+def _located(name: str, message: str, written: set[str]) -> Objection:
+    """Where a param is in the file, as near as can be told."""
+    dotted = next((own for own, new in RENAMED.items() if new == name), name)
+    if dotted in written:
+        return Objection(("search", "space", dotted), message)
+    section, _, key = dotted.partition(".")
+    if message.startswith("lr_schedule["):
+        number = message[len("lr_schedule[") : message.index("]")]
+        return Objection((section, key, int(number)), message)
+    return Objection((section, key), message)

@@ -1,0 +1,215 @@
+"""Train and select: from what an experiment was asked to a run, wherever its workers are."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from cerebro.backend.base import Backend, Setup
+from cerebro.backend.gang.agent import serve
+from cerebro.backend.gang.muster import Muster, announce, mustered
+from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.data import Dataset, open_dataset
+from cerebro.errors import UsageError
+from cerebro.run.fit import Settings, fit, make_setup
+from cerebro.run.gauge import gauge
+from cerebro.run.outlook import Place, Plan, warn_of_budget
+from cerebro.run.parallel import Division, Mode, StepCost, divide
+from cerebro.run.request import Request, Resolved, choose, resolve
+from cerebro.run.signals import Broken
+from cerebro.run.spec import read_document
+from cerebro.storage import Store
+from cerebro.storage.working import published
+from cerebro.task import Task
+from cerebro.track.shown import trackers_for
+from cerebro.train.gang.place import GangPlace
+
+logger = logging.getLogger("cerebro.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitGround:
+    """What an experiment brings along: its data, where runs are kept, its workers."""
+
+    data: str
+    #: Where runs are kept, and the run's own directory.
+    runs: Store
+    store: Store
+    #: Of all machines together.
+    workers: int
+    is_inline: bool
+    #: Whether its workers can be gangs.
+    has_gangs: bool
+    #: The place of this process among those that were started for a run; None: it is alone.
+    rendezvous: Rendezvous | None = None
+    make_backend: Callable[[], Backend]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitWish:
+    """How a run is carried out, as far as that does not change its results."""
+
+    task: Task | str
+    device: str
+    keep_top: int | None
+    progress: bool | None
+    logdir: str | os.PathLike[str] | None
+    fresh: bool
+    force: bool
+
+
+def run_fit(ground: FitGround, request: Request, wish: FitWish) -> None:
+    """Carry a run to its end; or give it the ranks of this process, if others lead it."""
+    spot = ground.rendezvous
+    if spot is None or not spot.is_spread:
+        _lead(ground, request, wish)
+    elif spot.is_leading:
+        with mustered(spot, request.name) as muster:
+            _lead(ground, request, wish, muster)
+    else:
+        _follow(ground, request, wish, spot)
+
+
+def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | None = None) -> None:
+    dataset = open_dataset(ground.data)
+    division = _divide(ground, request, wish, dataset)
+    request = dataclasses.replace(request, division=division)
+    address = "" if muster is None else muster.gang
+    settings = _settings(ground, request, wish, division, address)
+    spec, sampler, stopper = resolve(request, dataset, workers=division.gangs)
+    place = Place(ground.runs, request.name, wish.task)
+    plan = Plan(request, dataset, place, spec, sampler, division.gangs)
+    warn_of_budget(plan, is_fresh=wish.fresh)
+    backend = ground.make_backend()
+    if muster is not None:
+        announce(0, division.ranks)
+        # As if it had come to this process, which saves and ends.
+        muster.on_stop = lambda number: os.kill(os.getpid(), number)
+        muster.on_failure = lambda error: backend.post(Broken(error))
+    with published(ground.store) as root:
+        fit(
+            spec,
+            settings,
+            store=ground.store,
+            backend=backend,
+            sampler=sampler,
+            stopper=stopper,
+            trackers=trackers_for(root, wish.progress, wish.logdir),
+        )
+
+
+def _follow(ground: FitGround, request: Request, wish: FitWish, spot: Rendezvous) -> None:
+    """Serve the run of another machine, with what is asked for there."""
+    dataset = open_dataset(ground.data)
+    division = _as_started(request, spot)
+    request = dataclasses.replace(request, division=division)
+    spec = resolve(request, dataset, workers=1).spec
+
+    def setup_at(address: str) -> Setup:
+        settings = _settings(ground, request, wish, division, address)
+        return make_setup(spec, settings, ground.store)
+
+    serve(spot, request.name, setup_at)
+
+
+def _settings(
+    ground: FitGround, request: Request, wish: FitWish, division: Division, address: str
+) -> Settings:
+    gang = None
+    if division.ranks > 1:
+        local = division.ranks if not address or ground.rendezvous is None else 0
+        gang = GangPlace(
+            size=division.ranks,
+            local=local or cast(Rendezvous, ground.rendezvous).local,
+            address=address,
+            check_every=request.parallel.check_every,
+        )
+    return Settings(
+        task=wish.task,
+        workers=division.gangs,
+        device=wish.device,
+        keep_top=wish.keep_top,
+        fresh=wish.fresh,
+        force=wish.force,
+        threaded=not ground.is_inline,
+        gang=gang,
+    )
+
+
+def _as_started(request: Request, spot: Rendezvous) -> Division:
+    """All ranks that were started for a run train its trials together."""
+    asked = request.parallel
+    if asked.mode not in (Mode.DDP, Mode.AUTO) or asked.workers_per_trial not in (None, spot.world):
+        raise UsageError(
+            f"{spot.world} ranks on several machines or started one by one train each trial "
+            f"together, as parallel='ddp' says, but got parallel={str(asked.mode)!r}"
+            f"{'' if asked.workers_per_trial is None else ' with workers_per_trial'}. Trials hop "
+            "between the workers of one machine."
+        )
+    reason = f"as {spot.world} ranks were started by {spot.kind}"
+    return Division(mode=Mode.DDP, ranks=spot.world, gangs=1, reason=reason)
+
+
+def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
+    """How the workers are divided: as in the run so far, else as asked for."""
+    asked, earlier = request.parallel, None
+    if asked.mode is Mode.AUTO and not wish.fresh:
+        document = read_document(ground.store)
+        earlier = None if document is None else document.spec
+    if earlier is not None and earlier["parallel"]:
+        told = cast("dict[str, object]", earlier["parallel"])
+        ranks = cast(int, earlier["gang"])
+        return Division(
+            mode=Mode(str(told["mode"])),
+            ranks=ranks,
+            gangs=max(1, ground.workers // ranks),
+            reason=str(told["reason"]),
+            cost=told["cost"],  # type: ignore[arg-type]
+        )
+    spot = ground.rendezvous
+    if spot is not None and (spot.is_spread or asked.mode is Mode.AUTO):
+        division = _as_started(request, spot)
+        logger.info("%s", division.describe())
+        return division
+    trials = None if asked.mode is Mode.MOP else _count_trials(request)
+    division = divide(asked, workers=ground.workers, trials=trials)
+    if asked.mode is Mode.AUTO and trials == 1 and division.ranks > 1:
+        cost = _gauge(ground, request, wish, dataset, division)
+        division = divide(asked, workers=ground.workers, trials=trials, cost=cost)
+    if division.ranks > 1 and not ground.has_gangs:
+        raise UsageError(
+            f"a trial is trained by several workers on the local and inline backends, but got "
+            f"parallel={str(asked.mode)!r} with another. Use parallel='mop'."
+        )
+    if asked.mode is not Mode.MOP:
+        logger.info("%s", division.describe())
+    return division
+
+
+def _count_trials(request: Request) -> int | None:
+    found = choose(request).sampler.num_trials
+    return None if found is None else found * max(request.seeds, request.folds, 1)
+
+
+def _gauge(
+    ground: FitGround, request: Request, wish: FitWish, dataset: Dataset, division: Division
+) -> StepCost | None:
+    resolved: Resolved = resolve(
+        dataclasses.replace(request, division=division), dataset, workers=1
+    )
+    params = resolved.sampler.ask(0)
+    if params is None:
+        return None
+    settings = _settings(ground, request, wish, division, "")
+    return gauge(
+        ground.make_backend(),
+        make_setup(resolved.spec, settings, ground.store),
+        dataset,
+        params=params,
+        batch_size=resolved.spec.batch_size_of(params),
+        seed=request.seed,
+    )

@@ -1,0 +1,171 @@
+"""Jobs of SLURM: a batch script that anybody can read, and one that comes back after its limit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cerebro import __version__
+from cerebro.errors import UsageError
+
+_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
+#: What a value may consist of: nothing that ends a line or a quotation.
+_VALUE = re.compile(r"[^\x00-\x1f\x7f\"'`$\\]+")
+#: A job that was put back into the queue so often makes no progress.
+MOST_RESTARTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """What a job asks of SLURM.
+
+    >>> SlurmJob(job_name="cifar", nodes=8, time="1:00:00").output
+    'logs/%x-%j.out'
+    """
+
+    #: `%x` in the log's name.
+    job_name: str
+    nodes: int = 1
+    #: As SLURM takes it: minutes, H:MM:SS, D-HH.
+    time: str
+    #: Ranks of each node.
+    procs_per_node: int = 1
+    cpus_per_task: int | None = None
+    gpus_per_node: int | None = None
+    constraint: str | None = None
+    qos: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    reservation: str | None = None
+    output: str = "logs/%x-%j.out"
+    #: Seconds before the limit at which state is saved; SLURM may be up to a minute early.
+    signal_before: int = 120
+
+    def __post_init__(self) -> None:
+        if not _TIME.fullmatch(self.time):
+            raise UsageError(
+                "time must be minutes, H:MM:SS or D-HH:MM:SS, such as 1:00:00, but got "
+                f"{self.time!r}."
+            )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < (field.name != "signal_before"):
+                raise UsageError(f"{field.name} must be at least 1, but got {value}.")
+            if isinstance(value, str) and not _VALUE.fullmatch(value):
+                raise UsageError(
+                    f"{field.name} must be text without quotes, backslashes or control "
+                    f"characters, but got {value!r}."
+                )
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.procs_per_node
+
+
+#: Options that are not numbers, and those that are.
+TEXTS = ("job_name", "time", "constraint", "qos", "account", "partition", "reservation", "output")
+NUMBERS = ("nodes", "procs_per_node", "cpus_per_task", "gpus_per_node", "signal_before")
+
+
+def make_job(section: Mapping[str, Any], given: Mapping[str, Any], name: str) -> SlurmJob:
+    """A job as the `launch` section of a file says, but for what was given with the command.
+
+    >>> make_job({"nodes": 2, "time": "30"}, {"nodes": 4}, "cifar").nodes
+    4
+    """
+    known = (*TEXTS, *NUMBERS)
+    for key, value in section.items():
+        if key == "kind" and value != "slurm":
+            raise UsageError(f"`launch.kind` must be slurm, but got {value!r}.")
+        if key not in (*known, "kind"):
+            raise UsageError(f"unknown key of launch {key!r}. Known keys: {', '.join(known)}.")
+        # YAML reads 1:00:00 as text, and 60 as a number.
+        is_right = isinstance(value, str) or (
+            (key in NUMBERS or key == "time")
+            and isinstance(value, int)
+            and not isinstance(value, bool)
+        )
+        if not is_right or (key in NUMBERS and isinstance(value, str)):
+            kind = "a whole number" if key in NUMBERS else "text"
+            raise UsageError(f"`launch.{key}` must be {kind}, but got {value!r}.")
+    wanted: dict[str, Any] = {"job_name": name}
+    wanted |= {key: value for key, value in section.items() if key != "kind"}
+    wanted |= {key: value for key, value in given.items() if value is not None}
+    if "time" not in wanted:
+        raise UsageError(
+            "a job must say how long it may take, but got no time. Give --time 1:00:00, or `time` "
+            "in the launch section of the file."
+        )
+    return SlurmJob(**{**wanted, "time": str(wanted["time"])})
+
+
+def render(job: SlurmJob, command: Sequence[str], *, directory: str) -> str:
+    """The batch script of a job that runs a command in a directory, on all of its nodes."""
+    options = {
+        "job-name": job.job_name,
+        "nodes": job.nodes,
+        "ntasks-per-node": job.procs_per_node,
+        "cpus-per-task": job.cpus_per_task,
+        "gpus-per-node": job.gpus_per_node,
+        "constraint": job.constraint,
+        "qos": job.qos,
+        "account": job.account,
+        "partition": job.partition,
+        "reservation": job.reservation,
+        "time": job.time,
+        "output": job.output,
+        "open-mode": "append",
+        "signal": f"USR1@{job.signal_before}",
+    }
+    lines = [
+        f"#SBATCH --{name}={_quoted(str(value))}"
+        for name, value in options.items()
+        if value is not None
+    ]
+    return _SCRIPT.format(
+        directives="\n".join([*lines, "#SBATCH --requeue"]),
+        version=__version__,
+        directory=shlex.quote(directory),
+        command=" \\\n    ".join(shlex.quote(word) for word in command),
+        restarts=MOST_RESTARTS,
+        before=job.signal_before,
+    )
+
+
+_SCRIPT = """\
+#!/bin/bash
+{directives}
+
+# Written by cerebro {version}. Each task is a rank; rank 0 drives the run, the others serve it.
+# {before} s before the limit SLURM signals all of them: the run saves its state and ends with 75.
+# The job then goes back into the queue, and the same command resumes the run.
+
+cd {directory} || exit 1
+
+srun --kill-on-bad-exit=0 \\
+    {command}
+code=$?
+
+if [ "$code" -eq 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
+    echo "state saved: back into the queue"
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+def _quoted(value: str) -> str:
+    """As sbatch reads it: blanks and `#` end a value that stands in no quotes."""
+    return f'"{value}"' if re.search(r"[\s#]", value) else value
+
+
+def make_log_directory(job: SlurmJob, directory: str) -> Path:
+    """SLURM does not: without it a job fails, and says so nowhere."""
+    parent = Path(directory, os.path.dirname(job.output).partition("%")[0])
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent

@@ -1,0 +1,242 @@
+"""How many workers train a trial together: as asked for, or as it pays."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, SupportsIndex, TypeAlias, cast
+
+from cerebro.errors import UsageError
+from cerebro.search.wording import show, unknown
+from cerebro.train.gang.place import CHECK_EVERY
+from cerebro.types import Json
+
+#: Of an expected gain, what must be left of it for a gang to be worth its trouble.
+_GAIN = 0.05
+
+WorkersPerTrial: TypeAlias = int | Literal["host"] | None
+
+
+class Mode(enum.StrEnum):
+    """What the workers do at the same time."""
+
+    #: Each a visit of another trial: trials hop.
+    MOP = "mop"
+    #: All of them one visit, batch by batch.
+    DDP = "ddp"
+    #: Some of them one visit, others another.
+    HYBRID = "hybrid"
+    #: What fits the number of trials.
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """What was asked for.
+
+    >>> parse_parallel({"mode": "hybrid", "workers_per_trial": 2}).workers_per_trial
+    2
+    """
+
+    mode: Mode = Mode.MOP
+    #: Workers of a gang; "host": all of a machine; None: what the mode says.
+    workers_per_trial: WorkersPerTrial = None
+    #: Steps between two comparisons of the replicas of a gang; 0: never.
+    check_every: int = CHECK_EVERY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """Seconds of a training step, measured."""
+
+    #: Of a whole batch on one worker.
+    alone_s: float
+    #: Of the same batch on all of them, and how much of it they waited for each other.
+    together_s: float
+    comm_s: float
+    workers: int
+    #: Of a trial's state.
+    state_bytes: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "alone_s": self.alone_s,
+            "together_s": self.together_s,
+            "comm_s": self.comm_s,
+            "workers": self.workers,
+            "state_bytes": self.state_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How the workers of a run are divided; decided once, and kept in run.json."""
+
+    mode: Mode
+    #: Workers that train a trial together, and how many such gangs there are.
+    ranks: int
+    gangs: int
+    reason: str
+    #: What a step was measured to take, where that decided.
+    cost: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "mode": str(self.mode),
+            "reason": self.reason,
+            "cost": dict(self.cost),
+            "gangs": self.gangs,
+        }
+
+    def describe(self) -> str:
+        """For people.
+
+        >>> divide(Parallel(mode=Mode.DDP), workers=2, trials=1).describe()
+        'parallel ddp: 1 gang of 2 workers, as asked for'
+        """
+        if self.ranks == 1:
+            return f"parallel {self.mode}: {_count(self.gangs, 'worker')}, {self.reason}"
+        workers = f"{_count(self.gangs, 'gang')} of {_count(self.ranks, 'worker')}"
+        return f"parallel {self.mode}: {workers}, {self.reason}"
+
+
+def parse_parallel(
+    mode: object = "mop", workers_per_trial: object = None, check_every: object = CHECK_EVERY
+) -> Parallel:
+    """What a user writes: a mode, or a mapping with one; UsageError where it is none."""
+    if isinstance(mode, Mapping):
+        known = ("mode", "workers_per_trial", "check_every")
+        for key in mode:
+            if key not in known:
+                raise UsageError(unknown("key of parallel", str(key), known))
+        if workers_per_trial is not None and "workers_per_trial" in mode:
+            raise UsageError("workers_per_trial is given twice: keep one.")
+        return parse_parallel(
+            mode.get("mode", "hybrid" if "workers_per_trial" in mode else "auto"),
+            mode.get("workers_per_trial", workers_per_trial),
+            mode.get("check_every", check_every),
+        )
+    if not isinstance(mode, str) or mode not in list(Mode):
+        raise UsageError(f"parallel must be one of {', '.join(Mode)}, but got {show(mode)}.")
+    return Parallel(
+        mode=Mode(mode),
+        workers_per_trial=_workers_per_trial(workers_per_trial),
+        check_every=_whole("check_every", check_every, 0),
+    )
+
+
+def divide(
+    asked: Parallel,
+    *,
+    workers: int,
+    trials: int | None,
+    hosts: int = 1,
+    cost: StepCost | None = None,
+) -> Division:
+    """Divide workers into gangs.
+
+    Args:
+        workers: Of all machines together.
+        trials: How many there are to train; None: any number.
+        hosts: Machines, each with as many of the workers.
+        cost: What a step takes alone and together, where that is known.
+
+    >>> divide(Parallel(mode=Mode.AUTO), workers=4, trials=2).describe()
+    'parallel hybrid: 2 gangs of 2 workers, as there are 2 trials for 4 workers'
+    """
+    ranks = asked.workers_per_trial
+    if ranks == "host":
+        ranks = max(1, workers // hosts)
+    if ranks is not None and ranks > workers:
+        raise UsageError(
+            f"workers_per_trial must be at most the number of workers, {workers}, but got {ranks}."
+        )
+    if asked.mode is Mode.AUTO and ranks is None:
+        return _auto(workers, trials, cost)
+    mode = asked.mode
+    if mode is Mode.AUTO:
+        mode = Mode.MOP if ranks == 1 else Mode.DDP if ranks == workers else Mode.HYBRID
+    if mode is Mode.HYBRID:
+        return _hybrid(ranks, workers, trials)
+    whole = 1 if mode is Mode.MOP else workers
+    if ranks not in (None, whole):
+        told = "a worker trains" if mode is Mode.MOP else f"all {workers} workers train"
+        raise UsageError(
+            f"with parallel={str(mode)!r} {told} a trial, but got workers_per_trial={ranks}. Use "
+            "parallel='hybrid'."
+        )
+    return Division(mode=mode, ranks=whole, gangs=workers // whole, reason="as asked for")
+
+
+def _hybrid(ranks: int | None, workers: int, trials: int | None) -> Division:
+    reason = "as asked for"
+    if ranks is None:
+        ranks = max(1, workers // max(1, trials or workers))
+        reason = f"as there are {_count(trials, 'trial')} for {_count(workers, 'worker')}"
+    if workers % ranks:
+        reason += f"; {_count(workers % ranks, 'worker')} left over"
+    return Division(mode=Mode.HYBRID, ranks=ranks, gangs=workers // ranks, reason=reason)
+
+
+def _auto(workers: int, trials: int | None, cost: StepCost | None) -> Division:
+    def hop(reason: str) -> Division:
+        known = {} if cost is None else cost.to_json()
+        return Division(mode=Mode.MOP, ranks=1, gangs=workers, reason=reason, cost=known)
+
+    if workers == 1:
+        return hop("as there is one worker")
+    if trials is None or trials >= workers:
+        return hop(f"as {_count(trials, 'trial')} keep {workers} workers busy")
+    if trials > 1:
+        mixed = _hybrid(None, workers, trials)
+        return mixed if mixed.ranks > 1 else hop(mixed.reason)
+    if cost is None:
+        reason = "as there is one trial"
+        return Division(mode=Mode.DDP, ranks=workers, gangs=1, reason=reason)
+    told = (
+        f"a step takes {1e3 * cost.alone_s:.3g} ms alone and {1e3 * cost.together_s:.3g} ms with "
+        f"{workers} workers, {1e3 * cost.comm_s:.3g} ms of it communication "
+        f"({cost.state_bytes / 1e6:.3g} MB of state)"
+    )
+    if cost.together_s > (1 - _GAIN) * cost.alone_s:
+        return hop(f"as sharing its batches costs the one trial more than it saves: {told}")
+    reason = f"as there is one trial, and {told}"
+    return Division(mode=Mode.DDP, ranks=workers, gangs=1, reason=reason, cost=cost.to_json())
+
+
+def compare(division: Mapping[str, Json], *, step_s: float, comm_s: float) -> str | None:
+    """What was predicted of a step beside what it took; None where nothing was.
+
+    >>> compare({"mode": "ddp", "cost": {"together_s": 0.01}}, step_s=0.012, comm_s=0.002)
+    'a step took 12 ms, 2 ms of it communication; predicted: 10 ms'
+    """
+    cost = cast("Mapping[str, float]", division.get("cost") or {})
+    if not cost or step_s <= 0:
+        return None
+    expected = cost["together_s"] if division["mode"] != Mode.MOP else cost["alone_s"]
+    return (
+        f"a step took {1e3 * step_s:.3g} ms, {1e3 * comm_s:.3g} ms of it communication; "
+        f"predicted: {1e3 * expected:.3g} ms"
+    )
+
+
+def _workers_per_trial(value: object) -> WorkersPerTrial:
+    if value is None or value == "host":
+        return cast(WorkersPerTrial, value)
+    return _whole("workers_per_trial", value, 1)
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        found = value.__index__()
+        if found >= least:
+            return found
+    known = ' or "host"' if name == "workers_per_trial" else ""
+    raise UsageError(f"{name} must be a number of at least {least}{known}, but got {show(value)}.")
+
+
+def _count(number: int | None, noun: str) -> str:
+    if number is None:
+        return f"any number of {noun}s"
+    return f"{number} {noun}{'' if number == 1 else 's'}"

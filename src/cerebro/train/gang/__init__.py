@@ -1,0 +1,1 @@
+"""Several workers on one visit: batches in parts, gradients averaged, replicas compared."""

@@ -1,0 +1,163 @@
+"""The ranks of a gang, connected: what each of them may ask of the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cerebro.train.torch.buffer import allocate_pages
+from cerebro.train.visit import State
+from cerebro.types import Json
+
+#: Followers wait for the next call however long it takes; a rank that dies is noticed at once.
+_FOREVER = timedelta(days=365)
+_CONNECT = timedelta(seconds=120)
+
+
+class GangBroken(Exception):
+    """Another rank has ended, or cannot be reached any more."""
+
+
+class Gang:
+    """One rank's connections to all others; every rank must make the same calls in the same order.
+
+    Control messages, sums and checks go over gloo. Gradients do as well, unless every rank has a
+    GPU of its own: then they go over NCCL.
+
+    Args:
+        store: Where the ranks met.
+        own_host: Address of this machine at which the other ranks reach it.
+        check_every: Steps between two comparisons of the replicas; 0: never.
+        gradients: "gloo" or "nccl".
+    """
+
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        *,
+        own_host: str,
+        check_every: int,
+        gradients: str = "gloo",
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.check_every = check_every
+        #: Seconds spent in waiting for other ranks, so far.
+        self.waited_s = 0.0
+        try:
+            self._control = _gloo(store, rank, size, own_host)
+            self._gradients = self._control if gradients == "gloo" else _nccl(store, rank, size)
+        except RuntimeError as error:
+            raise _broken(error) from error
+
+    def add_up(self, tensor: Tensor) -> Any:
+        """Begin to replace a tensor by its sum over all ranks; `wait` for what this gives."""
+        try:
+            return self._gradients.allreduce(tensor)
+        except RuntimeError as error:
+            raise _broken(error) from error
+
+    def wait(self, works: Sequence[Any]) -> None:
+        """Until all of these are done."""
+        began = time.perf_counter()
+        try:
+            for work in works:
+                work.wait()
+        except RuntimeError as error:
+            raise _broken(error) from error
+        finally:
+            self.waited_s += time.perf_counter() - began
+
+    def gather(self, numbers: Tensor) -> Tensor:
+        """The numbers of all ranks, one row each; all must give as many."""
+        found = [torch.empty_like(numbers) for _ in range(self.size)]
+        self._wait_for("allgather", found, numbers)
+        return torch.stack(found)
+
+    def gather_json(self, value: Json) -> list[Json]:
+        """A value of every rank, by rank."""
+        data = json.dumps(value).encode()
+        sizes = [int(size) for size in self.gather(torch.tensor([len(data)]))]
+        padded = torch.frombuffer(bytearray(data.ljust(max(sizes))), dtype=torch.uint8)
+        rows = self.gather(padded)
+        return [json.loads(bytes(row[:size].tolist())) for row, size in zip(rows, sizes, strict=True)]
+
+    def spread(self, tensor: Tensor) -> None:
+        """Give all ranks the tensor of rank 0, in place."""
+        self._wait_for("broadcast", tensor, 0, _FOREVER)
+
+    def send(self, message: dict[str, Json] | None, state: State | None = None) -> None:
+        """From rank 0 to all others, which are waiting in `receive`. None: that was all."""
+        header = b"" if message is None else json.dumps([message, _meta_of(state)]).encode()
+        size = 0 if state is None else state.buffer.nbytes
+        self.spread(torch.tensor([len(header), size]))
+        if header:
+            self.spread(torch.frombuffer(bytearray(header), dtype=torch.uint8))
+        if size and state is not None:
+            self.spread(torch.frombuffer(state.buffer, dtype=torch.uint8))
+
+    def receive(self) -> tuple[dict[str, Json], State | None] | None:
+        """What rank 0 sends next; the state lies in memory that nobody else has."""
+        sizes = torch.zeros(2, dtype=torch.int64)
+        self.spread(sizes)
+        length, size = (int(value) for value in sizes)
+        if not length:
+            return None
+        header = bytearray(length)
+        self.spread(torch.frombuffer(header, dtype=torch.uint8))
+        message, meta = json.loads(header)
+        if not size:
+            return message, None
+        buffer = allocate_pages(size)
+        self.spread(torch.frombuffer(buffer, dtype=torch.uint8))
+        return message, State(buffer, meta)
+
+    def close(self) -> None:
+        """Leave: the others notice at their next call, or in the one they are waiting in."""
+        for group in {id(g): g for g in (self._gradients, self._control)}.values():
+            group.shutdown()
+        del self._gradients, self._control
+
+    def _wait_for(self, name: str, *arguments: Any) -> None:
+        try:
+            work = getattr(self._control, name)(*arguments)
+        except RuntimeError as error:
+            raise _broken(error) from error
+        self.wait([work])
+
+
+def _gloo(store: dist.Store, rank: int, size: int, own_host: str) -> Any:
+    # Not the process's default group: there may be several gangs in a process's life.
+    gloo = cast(Any, dist.ProcessGroupGloo)
+    chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    where = {"interface": chosen} if chosen else {"hostname": own_host}
+    options = gloo._Options()
+    options._devices = [gloo.create_device(**where)]
+    options._threads = 2
+    options._timeout = _CONNECT
+    group = gloo(dist.PrefixStore("gloo", store), rank, size, options)
+    group._set_default_timeout(_FOREVER)
+    return group
+
+
+def _nccl(store: dist.Store, rank: int, size: int) -> Any:
+    nccl = cast(Any, dist.ProcessGroupNCCL)
+    return nccl(dist.PrefixStore("nccl", store), rank, size, nccl.Options())
+
+
+def _meta_of(state: State | None) -> Any:
+    return None if state is None else state.meta
+
+
+def _broken(error: RuntimeError) -> GangBroken:
+    return GangBroken(f"the gang broke: {error}")

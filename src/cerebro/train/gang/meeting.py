@@ -1,0 +1,185 @@
+"""How the ranks of a gang find each other, make sure that they fit, and leave word of failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
+
+import torch.distributed as dist
+
+from cerebro.errors import UsageError, WorkerError
+from cerebro.train.gang.group import Gang, GangBroken
+from cerebro.types import Json
+
+#: What one rank says of itself, or of why it cannot take part.
+Identity = dict[str, Json]
+
+#: What must be the same for all ranks, as errors call it.
+_SAME = {
+    "size": "the size of the gang",
+    "check_every": "check_every",
+    "task": "the task's source",
+    "data": "the digest of the data",
+    "cerebro": "the version of cerebro",
+    "torch": "the version of torch",
+    "device": "the kind of device",
+    "threads": "the number of threads",
+}
+_LOOK_S = 0.1
+_ANSWER = timedelta(seconds=30)
+_RETRY_S = (0.05, 1.0)
+
+
+class Meeting:
+    """The leader's side: a store that listens at a socket.
+
+    Args:
+        listener: A listening socket; it is taken over.
+        host: The address it is bound to, as this process reaches it.
+        own_host: The address at which the other ranks reach this machine.
+    """
+
+    def __init__(self, listener: socket.socket, host: str, own_host: str, size: int) -> None:
+        port = listener.getsockname()[1]
+        self._size = size
+        self._own_host = own_host
+        self._store = dist.TCPStore(
+            host, port, None, True, _ANSWER, False, master_listen_fd=listener.detach()
+        )
+
+    def assemble(
+        self, own: Identity, deadline_s: float, watch: Callable[[], None]
+    ) -> list[Identity]:
+        """Wait for all ranks: what each says of itself, by rank.
+
+        `watch` is called now and then, and may raise.
+        """
+        keys = [_here(rank) for rank in range(1, self._size)]
+        deadline = time.monotonic() + deadline_s
+        while not self._store.check(keys):
+            watch()
+            if time.monotonic() > deadline:
+                missing = [str(r) for r in range(1, self._size) if not self._store.check([_here(r)])]
+                raise WorkerError(
+                    f"all ranks of a gang of {self._size} must come within {deadline_s:g} s, but "
+                    f"rank {', '.join(missing)} did not. Start them, or see why they ended."
+                )
+            with contextlib.suppress(dist.DistStoreError):
+                self._store.wait(keys, timedelta(seconds=_LOOK_S))
+        for rank in range(1, self._size):
+            if self._store.add(_claims(rank), 0) > 1:
+                raise self.refuse(f"every rank must come once, but rank {rank} came twice.")
+        return [own, *(cast(Identity, json.loads(self._store.get(key))) for key in keys)]
+
+    def compare(self, ranks: list[Identity]) -> None:
+        """Raise where a rank is not as the leader is."""
+        for rank, identity in enumerate(ranks):
+            for field, name in _SAME.items():
+                if identity.get(field) != ranks[0].get(field):
+                    raise self.refuse(
+                        f"{name} must be the same for all ranks of a gang, but is "
+                        f"{identity.get(field)!r} for rank {rank} on {identity.get('host')} and "
+                        f"{ranks[0].get(field)!r} for rank 0 on {ranks[0].get('host')}."
+                    )
+
+    def refuse(self, reason: str) -> UsageError:
+        """Send all ranks home; the error to raise."""
+        self._store.set("verdict", json.dumps({"refused": reason}))
+        return UsageError(reason)
+
+    def open(self, check_every: int, gradients: str) -> Gang:
+        """Connect the ranks that are there."""
+        self._store.set("verdict", json.dumps({"gradients": gradients}))
+        return Gang(
+            self._store,
+            0,
+            self._size,
+            own_host=self._own_host,
+            check_every=check_every,
+            gradients=gradients,
+        )
+
+    def failure(self) -> tuple[int, dict[str, Json]] | None:
+        """The first rank that said why it ended, and what it said."""
+        for rank in range(1, self._size):
+            if self._store.check([_failure(rank)]):
+                return rank, json.loads(self._store.get(_failure(rank)))
+        return None
+
+
+class Visitor:
+    """A follower's side.
+
+    Args:
+        host, port: Where the leader listens.
+        deadline_s: How long to look for it.
+    """
+
+    def __init__(self, host: str, port: int, rank: int, deadline_s: float) -> None:
+        self._rank = rank
+        self._store = _connect(host, port, time.monotonic() + deadline_s, deadline_s)
+
+    def come(self, identity: Identity) -> str:
+        """Say who this is, and wait for all others: what gradients go over."""
+        try:
+            self._store.add(_claims(self._rank), 1)
+            self._store.set(_here(self._rank), json.dumps(identity))
+            self._store.wait(["verdict"], timedelta(days=1))
+            verdict = json.loads(self._store.get("verdict"))
+        except RuntimeError as error:
+            raise GangBroken(f"the leader left: {error}") from error
+        if "refused" in verdict:
+            raise UsageError(verdict["refused"])
+        return cast(str, verdict["gradients"])
+
+    def connect(self, size: int, *, own_host: str, check_every: int, gradients: str) -> Gang:
+        """Connect to the ranks that are there."""
+        return Gang(
+            self._store,
+            self._rank,
+            size,
+            own_host=own_host,
+            check_every=check_every,
+            gradients=gradients,
+        )
+
+    def tell(self, failure: dict[str, Json]) -> None:
+        """Leave word of why this rank ends, so that the leader finds it; it may be gone."""
+        with contextlib.suppress(RuntimeError):
+            self._store.set(_failure(self._rank), json.dumps(failure))
+            # Not before it has arrived.
+            self._store.get(_failure(self._rank))
+
+
+def _connect(host: str, port: int, deadline: float, deadline_s: float) -> dist.TCPStore:
+    pause, longest = _RETRY_S
+    while True:
+        try:
+            # PyTorch's own attempts are told on stderr, each of them.
+            socket.create_connection((host, port), timeout=5.0).close()
+            return dist.TCPStore(host, port, None, False, _ANSWER, False)
+        except (OSError, dist.DistError) as error:
+            if time.monotonic() + pause > deadline:
+                raise WorkerError(
+                    f"the leader of the gang must be at {host}:{port}, but nobody was there for "
+                    f"{deadline_s:g} s ({error}). Start rank 0 there, or give its address."
+                ) from error
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _here(rank: int) -> str:
+    return f"here/{rank}"
+
+
+def _claims(rank: int) -> str:
+    return f"claims/{rank}"
+
+
+def _failure(rank: int) -> str:
+    return f"failure/{rank}"
