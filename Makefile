@@ -10,10 +10,13 @@ JOBS ?= 2
 SOURCES := $(wildcard src tests benchmarks examples notebooks docs/generate.py)
 # Whether `java` is there and new enough.
 HAS_JAVA := java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
+# Whether SLURM's servers are there, and what makes network namespaces.
+HAS_SLURM := (PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged && \
+	command -v sbatch && command -v ip) >/dev/null
 BENCHMARKS := mop overhead shards hop planner startup stacks search etl spark
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-stacks test-cluster java check bench docs clean
+.PHONY: install demo test test-stacks test-cluster java slurm check bench docs clean
 
 install: $(STAMP)
 
@@ -34,8 +37,8 @@ test-stacks: install
 	@for stack in auto 4; do echo "== stack: $$stack"; CEREBRO_TEST_STACK=$$stack $(BIN)/python -m pytest -q \
 		tests/integration tests/chaos || exit 1; done
 
-# On servers that the tests start themselves: Spark, and stores. They need Java 17 or newer.
-test-cluster: $(STAMP)-cluster java
+# On servers that the tests start themselves: Spark, stores, SLURM. They need Java 17 or newer.
+test-cluster: $(STAMP)-cluster java slurm
 	$(BIN)/python -m pytest -v tests/cluster --durations=10
 
 $(STAMP)-cluster: $(STAMP)
@@ -49,6 +52,13 @@ java:
 			apt-get install -y -qq --no-install-recommends $$name && break; done; }; \
 	$(HAS_JAVA) || { echo "Java 17 or newer is needed for Spark, and \`java\` is none or older. Install it and put it" \
 		"on the PATH; on Debian, as root: apt-get install openjdk-17-jre-headless"; exit 1; }
+
+# Tests on SLURM and in network namespaces are skipped where this cannot be done.
+slurm:
+	@$(HAS_SLURM) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge iproute2; }; \
+	$(HAS_SLURM) || echo "SLURM is not there, so its tests are skipped. Install it; on Debian, as root:" \
+		"apt-get install slurm-wlm munge iproute2"
 
 check: install
 	$(BIN)/ruff check $(SOURCES)

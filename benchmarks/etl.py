@@ -16,11 +16,11 @@ predict  eight models over 20,000 JPEGs of 128 x 128, which the task's `decode` 
 Every side is a process of its own and takes its turn in every round; its time counts from the
 moment when it has imported what it needs and its workers are there, and once more from its start.
 What is written is read back: pixel sums by label, column sums and ids must be the same on all
-sides, and digests those of the files. Ours, alone, is also synced to disk. `work s` is a median of
-rounds; gates take the worse of the ratio of medians and that of the fastest rounds. Files are made
-once, in build/benchmarks, as are the environments of Polars, Ray and Spark (with `--spark`).
-`--rows` is the number of pictures; the other cases get rows in proportion, and bounds are for all
-60,000. 3 rounds (of `predict` 2), about 8 minutes; `--case` takes one case alone.
+sides, and digests those of the files. All but Ray and Spark sync them to the disk. `work s` is a
+median of rounds; gates take the worse of the ratio of medians and that of the fastest rounds. Files
+are made once, in build/benchmarks, as are the environments of Polars, Ray and Spark (with
+`--spark`). `--rows` is the number of pictures; the other cases get rows in proportion, and bounds
+are for all 60,000. 3 rounds (of `predict` 2), about 8 minutes; `--case` takes one case alone.
 
 Predicted before the first measurement, on two cores:
 - images: 0.85 of the bare loops, as a row of ours takes 10 us of bookkeeping on top of 60 us of

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.etl_pictures import decode, listed, tally_pictures
-from benchmarks.etl_side import Told, Work, digest, digests_in, written
+from benchmarks.etl_side import Told, Work, digests_in, sealed, written
 from benchmarks.etl_tally import COLUMNS, tally_columns
 
 
@@ -81,7 +81,7 @@ def loader_pictures(work: Work) -> Told:
                 whole = np.concatenate(values)
                 np.save(file, whole[:size])
                 held[number] = [whole[size:]]
-        digests[path] = digest(path)
+        digests[path] = sealed(path)
 
     for batch in loader:
         for values, tensor in zip(held, batch, strict=True):
@@ -97,16 +97,24 @@ def loader_pictures(work: Work) -> Told:
 def pandas_table(work: Work) -> Told:
     import pandas as pd
 
+    names = ["id", *COLUMNS, "label"]
     yield {}
     table = pd.read_csv(work["csv"]).sample(frac=1, random_state=1)
 
     def write(rows: slice, path: str) -> None:
-        np.save(path, table.iloc[rows].to_numpy())
+        part = table.iloc[rows]
+        with open(path, "wb") as file:
+            # Each column with its own type: one array of all would make ids fractions.
+            for name in names:
+                np.save(file, part[name].to_numpy())
 
     yield {"digests": written(work, len(table), ".npy", write)}
-    names = ["id", *COLUMNS, "label"]
-    shards = map(np.load, digests_in(work["out"], ".npy"))
-    yield tally_columns(dict(zip(names, shard.T, strict=True)) for shard in shards)
+    yield tally_columns(saved_columns(path, names) for path in digests_in(work["out"], ".npy"))
+
+
+def saved_columns(path: str, names: list[str]) -> dict[str, np.ndarray]:
+    with open(path, "rb") as file:
+        return {name: np.load(file) for name in names}
 
 
 def pyarrow_table(work: Work) -> Told:

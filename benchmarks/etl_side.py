@@ -42,6 +42,13 @@ def digest(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sealed(path: str) -> str:
+    """The SHA-256 of a file that was written, once it is on the disk, as our shards are."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def digests_in(folder: str, ending: str) -> dict[str, str]:
     """Those of all files of a folder with this ending."""
     found = {}
@@ -61,12 +68,12 @@ def parts(rows: int, shards: int) -> list[slice]:
 def written(
     work: Work, rows: int, ending: str, write: Callable[[slice, str], None], *, threads: int = 1
 ) -> dict[str, str]:
-    """Let all shards be written, and digest them; with two threads two at a time."""
+    """Let all shards be written, synced and digested; with two threads two at a time."""
 
     def one(item: tuple[int, slice]) -> tuple[str, str]:
         path = os.path.join(work["out"], f"{item[0]}{ending}")
         write(item[1], path)
-        return path, digest(path)
+        return path, sealed(path)
 
     cut = list(enumerate(parts(rows, work["shards"])))
     if threads == 1:

@@ -187,6 +187,17 @@ def weights_of(model: nn.Module) -> Weights:
     return {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
 
 
+def save_weights(file: str | Path, weights: Weights) -> None:
+    """Keep weights in a file, for another process."""
+    np.savez(file, allow_pickle=False, **weights)
+
+
+def load_weights(file: str | Path) -> Weights:
+    """What `save_weights` has kept."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
 def difference(ours: Weights, theirs: Weights) -> float:
     """The largest difference of any weight, relative to the largest weight of its tensor."""
     assert ours.keys() == theirs.keys()

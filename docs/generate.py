@@ -18,6 +18,7 @@ PUBLIC_MODULES = (
     "cerebro.results",
     "cerebro.scores",
     "cerebro.data",
+    "cerebro.data.named",
     "cerebro.tune",
     "cerebro.keras",
     "cerebro.torch",

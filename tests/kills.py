@@ -20,7 +20,8 @@ from cerebro.run.spec import RunSpec
 from cerebro.storage import DirectoryStore
 from cerebro.storage.disk import Buffer, Disk
 from cerebro.storage.journal import read
-from cerebro.testing.faults import FaultyDisk, Rule
+from cerebro.storage.objects import Objects
+from cerebro.testing.faults import CountOnly, FaultyDisk, FaultyObjects, Rule
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from tests.experiments import Outcome, fit_toy, in_child, outcome
@@ -127,10 +128,17 @@ def states_of(
     root: Path, spec: RunSpec, *, work: Callable[..., None] = fit_toy, **settings: Any
 ) -> list[Path]:
     """What a kill at any operation could leave of a run, each in a folder of its own; in order."""
+    return keep_states(
+        root, lambda states: work(root, spec, disk=RecordingDisk(states), **settings)
+    )
+
+
+def keep_states(root: Path, work: Callable[[States], object]) -> list[Path]:
+    """What a kill at any operation could leave of a folder that something is written to."""
     kept = root.with_name(f"{root.name}-states")
-    disk = RecordingDisk(root, kept)
+    states = States(root, kept)
     # In a process of its own, which is gone when others find its files.
-    assert in_child(lambda: work(root, spec, disk=disk, **settings)) == 0
+    assert in_child(lambda: work(states)) == 0
     return sorted(kept.iterdir())
 
 
@@ -149,64 +157,94 @@ def assert_resumes_exactly(
     shutil.rmtree(root)
 
 
+class States:
+    """Copies of a folder as it is before anything is done to it, and whenever it is asked to."""
+
+    def __init__(self, root: Path, kept: Path) -> None:
+        self.root = root
+        self._kept = kept
+        self._numbers = itertools.count()
+        kept.mkdir()
+        self.keep("nothing")
+
+    def keep(self, name: str, path: str = "") -> Path:
+        target = self._kept / f"{next(self._numbers):04d}-{name}-{os.path.basename(path)}"
+        if self.root.exists():
+            shutil.copytree(self.root, target)
+        else:
+            target.mkdir()
+        return target
+
+
 class RecordingDisk(Disk):
-    """A disk that keeps a copy of a folder: as it was, after each change, and amid each write.
+    """A disk that has copies made of a folder after each change of it, and amid each write.
 
     That is what a process killed before, after or amid an operation leaves behind. Operations that
     change nothing (reading, syncing) add no copy: what is there was kept after the last change.
     Half of a write is all of it that is there, as with `Tear`.
     """
 
-    def __init__(self, root: Path, kept: Path) -> None:
+    def __init__(self, states: States) -> None:
         super().__init__()
-        self._root = root
-        self._kept = kept
-        self._numbers = itertools.count()
-        kept.mkdir()
-        self._keep("nothing")
+        self._states = states
 
     def create(self, path: str, chunks: Iterable[Buffer]) -> None:
         chunks = list(chunks)
         self._keep_torn("create", path, chunks)
         super().create(path, chunks)
-        self._keep("create", path)
+        self._states.keep("create", path)
 
     def append(self, path: str, data: Buffer) -> None:
         self._keep_torn("append", path, [data])
         super().append(path, data)
-        self._keep("append", path)
+        self._states.keep("append", path)
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        self._keep("rename", target)
+        self._states.keep("rename", target)
 
     def link(self, source: str, target: str) -> None:
         super().link(source, target)
-        self._keep("link", target)
+        self._states.keep("link", target)
 
     def remove(self, path: str) -> None:
         super().remove(path)
-        self._keep("remove", path)
+        self._states.keep("remove", path)
 
     def truncate(self, path: str, size: int) -> None:
         super().truncate(path, size)
-        self._keep("truncate", path)
+        self._states.keep("truncate", path)
 
     def make_dir(self, path: str) -> None:
         super().make_dir(path)
-        self._keep("make_dir", path)
-
-    def _keep(self, name: str, path: str = "") -> Path:
-        where = f"{next(self._numbers):04d}-{name}-{os.path.basename(path)}"
-        target = self._kept / where
-        if self._root.exists():
-            shutil.copytree(self._root, target)
-        else:
-            target.mkdir()
-        return target
+        self._states.keep("make_dir", path)
 
     def _keep_torn(self, name: str, path: str, chunks: Sequence[Buffer]) -> None:
         data = b"".join(chunks)
-        state = self._keep(f"half-{name}", path)
-        with (state / os.path.relpath(path, self._root)).open("ab") as file:
+        state = self._states.keep(f"half-{name}", path)
+        with (state / os.path.relpath(path, self._states.root)).open("ab") as file:
             file.write(data[: len(data) // 2])
+
+
+class RecordingObjects(FaultyObjects):
+    """Remote objects in a local folder (see `bucket`) with copies made of it after each change."""
+
+    def __init__(self, inner: Objects, states: States) -> None:
+        super().__init__(inner, CountOnly())
+        self._states = states
+
+    def put(self, path: str, chunks: Iterable[Buffer]) -> None:
+        super().put(path, chunks)
+        self._states.keep("put", path)
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, data)
+        self._states.keep("create", path)
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self._states.keep("remove", path)
+
+    def copy(self, source: str, target: str) -> None:
+        super().copy(source, target)
+        self._states.keep("copy", target)

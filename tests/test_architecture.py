@@ -28,14 +28,14 @@ LAYERS = (
     {"experiment"},
     {"estimators"},
     {"keras", "torch", "tune"},
-    {"launch"},
+    {"bench", "launch"},
     {"cli"},
     {"__init__", "__main__"},
 )
 
 # Third-party package -> the modules or packages that may import it.
 THIRD_PARTY = {
-    "PIL": {"data.archive.images"},
+    "PIL": {"bench.png", "data.archive.images"},
     "cloudpickle": {"backend"},
     "fsspec": {"storage.remote", "testing.bucket"},
     "jupyterlab": {"launch.jupyter"},
@@ -51,7 +51,10 @@ THIRD_PARTY = {
     "pyspark": {"backend.spark", "estimators.spark"},
     "rich": {"cli", "track.console"},
     "tensorboard": {"launch.tensorboard"},
-    "torch": {"backend.gang.torchrun", "estimators.torch", "train.gang", "train.spec", "train.stack", "train.torch", "zoo"},
+    "torch": {
+        *("backend.gang.torchrun", "estimators.torch", "train.gang", "train.spec"),
+        *("train.stack", "train.torch", "zoo"),
+    },
     "typer": {"cli"},
     "yaml": {"config.yaml"},
 }
@@ -62,7 +65,7 @@ DISTRIBUTIONS = {"PIL": "pillow", "pydantic_core": "pydantic", "yaml": "pyyaml"}
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
 LAZY_MODULES = {
     *("__init__", "cli", "config.resolve", "data.tables", "search.sampler"),
-    *("data.archive.images", "backend.spark.context", "estimators.keras"),
+    *("bench.png", "data.archive.images", "backend.spark.context", "estimators.keras"),
     "backend.gang.torchrun",
     *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }

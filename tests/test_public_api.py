@@ -43,6 +43,7 @@ PUBLIC = {
         "open_dataset",
         "permutation",
     ],
+    "cerebro.data.named": ["DATASETS", "NamedData", "lookup", "prepare"],
     "cerebro.keras": [
         "CerebroModel",
         "Compiled",
@@ -84,6 +85,7 @@ PUBLIC = {
         "build",
         "cnn",
         "decayed_parameters",
+        "make_augment",
         "mlp6",
         "parameter_groups",
         "resnet50",

@@ -18,15 +18,20 @@ from cerebro.errors import UsageError
 from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_budget
-from cerebro.run.parallel import Division, Mode, StepCost, divide
+from cerebro.run.parallel import Division, Mode, StepCost, compare, divide
 from cerebro.run.request import Request, Resolved, choose, resolve
-from cerebro.run.signals import Broken
+from cerebro.run.signals import Broken, StopRequested
 from cerebro.run.spec import read_document
 from cerebro.storage import Store
 from cerebro.storage.working import published
-from cerebro.task import Task
+from cerebro.task import RunFacts, Task
+from cerebro.track.npz import NpzTracker
 from cerebro.track.shown import trackers_for
+from cerebro.track.steps import StepTimes
+from cerebro.track.tracker import Tracker
 from cerebro.train.gang.place import GangPlace
+from cerebro.types import Split
+from cerebro.zoo.params import epoch_lr
 
 logger = logging.getLogger("cerebro.run")
 
@@ -87,9 +92,10 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     backend = ground.make_backend()
     if muster is not None:
         announce(0, division.ranks)
-        # As if it had come to this process, which saves and ends.
-        muster.on_stop = lambda number: os.kill(os.getpid(), number)
+        # Not a signal to this process: it may have had its own, and a second one means at once.
+        muster.on_stop = lambda number: backend.post(StopRequested(number))
         muster.on_failure = lambda error: backend.post(Broken(error))
+    steps = StepTimes()
     with published(ground.store) as root:
         fit(
             spec,
@@ -98,8 +104,24 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
             backend=backend,
             sampler=sampler,
             stopper=stopper,
-            trackers=trackers_for(root, wish.progress, wish.logdir),
+            trackers=[
+                *trackers_for(root, wish.progress, wish.logdir),
+                *_curves(root, request, dataset, division.ranks),
+                steps,
+            ],
         )
+    told = compare(division.to_json(), step_s=steps.step_s, comm_s=steps.comm_s)
+    if told is not None:
+        logger.info("%s", told)
+
+
+def _curves(root: str, request: Request, dataset: Dataset, ranks: int) -> list[Tracker]:
+    """Who writes the curves of a recipe's trials, whose params tell learning rates."""
+    if not {"optimizer.lr", "training.n_epochs"} <= request.space.keys():
+        return []
+    rows = tuple(shard.rows for shard in dataset.shards(Split.TRAIN))
+    facts = RunFacts(shard_rows=rows, workers=ranks)
+    return [NpzTracker(root, ranks=ranks, rate_at=lambda params, n: epoch_lr(params, facts, n))]
 
 
 def _follow(ground: FitGround, request: Request, wish: FitWish, spot: Rendezvous) -> None:

@@ -154,6 +154,10 @@ class Result:
             if not epoch.is_inherited
         ]
 
+    def seconds(self, trial: str | int) -> list[float]:
+        """What each epoch of a trial took: the time of its visits, one after the other."""
+        return [each.seconds for each in self._find(trial).epochs if not each.is_inherited]
+
     def outcomes(self, metrics: Sequence[str]) -> list[tuple[Params, Outcome]]:
         """Params of every trial and what it came to, for a search to learn from."""
         found: list[tuple[Params, Outcome]] = []

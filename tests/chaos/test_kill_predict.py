@@ -15,6 +15,7 @@ from cerebro.storage.disk import Disk
 from cerebro.testing.faults import FaultyDisk, KillAfter, KillBefore, Tear
 from cerebro.train.score.calls import ScoreMode
 from tests.experiments import in_child
+from tests.kills import RecordingDisk, keep_states
 from tests.scored import answer, ask, files, trained_run
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -42,13 +43,28 @@ def ask_until_killed(run, out, rule, mode):
     return None
 
 
+@pytest.mark.parametrize("mode", list(ScoreMode))
+def test_killed_at_any_operation_and_asked_again_it_is_byte_identical(folder, run, mode):
+    answer(ask(run, mode), folder / "whole")
+    expected = files(folder / "whole")
+    states = keep_states(
+        folder / "out",
+        lambda states: answer(ask(run, mode), folder / "out", RecordingDisk(states)),
+    )
+    for out in states:
+        answer(ask(run, mode), out)
+        assert files(out) == expected, f"another result after {out.name}"
+    assert len(states) > 20
+
+
 @pytest.mark.parametrize("kill", [KillBefore, KillAfter, Tear])
 @pytest.mark.parametrize("mode", list(ScoreMode))
-def test_killed_at_any_operation_and_asked_again_it_is_byte_identical(folder, run, kill, mode):
+def test_however_it_was_killed(folder, run, kill, mode, seed):
+    """With real kills, at every fifth operation, from another one on in each session."""
     answer(ask(run, mode), folder / "whole")
     expected = files(folder / "whole")
     kills = 0
-    for n in itertools.count(1):
+    for n in itertools.count(1 + seed % 5, 5):
         out = folder / f"out{n}"
         operations = ask_until_killed(run, out, kill(n), mode)
         if operations is not None and n > operations:
@@ -57,7 +73,7 @@ def test_killed_at_any_operation_and_asked_again_it_is_byte_identical(folder, ru
         answer(ask(run, mode), out)
         assert files(out) == expected, f"another result after {kill(n)}"
         shutil.rmtree(out)
-    assert kills > 20
+    assert kills > 20 // 5
 
 
 def test_a_worker_killed_at_work_costs_nothing_but_its_shard(folder, run):

@@ -20,6 +20,7 @@ from cerebro.testing.faults import FaultyObjects, KillAfter, KillBefore
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from tests.experiments import fit_toy, in_child, make_toy_data, outcome, toy_spec
+from tests.kills import RecordingObjects, keep_states, started_visits
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -56,44 +57,59 @@ def durable_visits(url):
     }
 
 
-def started_visits(log):
-    if not log.exists():
-        return set()
-    lines = log.read_text().splitlines()
-    log.unlink()
-    return {tuple(map(int, line.split()[:3])) for line in lines}
+def assert_resumes_exactly(url, spec, log, expected, what):
+    check(url, is_settled=False)
+    durable = durable_visits(url)
+    log.unlink(missing_ok=True)
+    fit_remote(url, spec, task=ToyTask(log=str(log)))
+    assert outcome(url) == expected, f"another result after {what}"
+    check(url)
+    assert not durable & started_visits(log), f"a durable visit again after {what}"
+
+
+def states_of(root, spec, **settings):
+    """What a kill at any request could leave of a run in a bucket."""
+    url = f"bucket://{root}"
+
+    def work(states):
+        objects = RecordingObjects(open_objects(url)[0], states)
+        fit_toy(url, spec, store=RemoteStore(url, objects), **settings)
+
+    return keep_states(root, work)
+
+
+@pytest.fixture
+def expected(folder, spec):
+    fit_toy(folder / "whole", spec)
+    return outcome(folder / "whole")
+
+
+def test_a_run_killed_at_any_request_resumes_exactly(folder, spec, expected):
+    log = folder / "visits"
+    states = states_of(folder / "run", spec, task=ToyTask(log=str(log)))
+    for state in states:
+        assert_resumes_exactly(f"bucket://{state}", spec, log, expected, state.name)
+    assert len(states) > 40
 
 
 @pytest.mark.parametrize("kill", [KillBefore, KillAfter])
-def test_a_run_killed_at_any_request_resumes_exactly(folder, spec, kill):
-    fit_toy(folder / "whole", spec)
-    expected = outcome(folder / "whole")
+def test_however_it_was_killed(folder, spec, expected, kill, seed):
+    """With real kills, at every fifth request, from another one on in each session."""
     log = folder / "visits"
-    task = ToyTask(log=str(log))
-    for n in itertools.count(1):
+    for n in itertools.count(1 + seed % 5, 5):
         url = f"bucket://{folder}/run{n}"
-        if not was_killed(url, spec, kill(n), task=task):
+        if not was_killed(url, spec, kill(n), task=ToyTask(log=str(log))):
             break
-        check(url, is_settled=False)
-        durable = durable_visits(url)
-        log.unlink(missing_ok=True)
-        fit_remote(url, spec, task=task)
-        assert outcome(url) == expected, f"another result after {kill(n)}"
-        check(url)
-        assert not durable & started_visits(log), f"a durable visit again after {kill(n)}"
+        assert_resumes_exactly(url, spec, log, expected, f"{kill(n)}")
     assert n > 60
 
 
-def test_a_run_killed_again_while_it_is_resumed_resumes_exactly(folder, spec):
-    first = 50
-    fit_toy(folder / "whole", spec)
-    expected = outcome(folder / "whole")
-    for n in itertools.count(1):
-        url = f"bucket://{folder}/run{n}"
-        assert was_killed(url, spec, KillAfter(first))
-        if not was_killed(url, spec, KillBefore(n)):
-            break
+def test_a_run_killed_again_while_it_is_resumed_resumes_exactly(folder, spec, expected):
+    assert was_killed(f"bucket://{folder}/run", spec, KillAfter(50))
+    states = states_of(folder / "run", spec)
+    for state in states:
+        url = f"bucket://{state}"
         fit_remote(url, spec)
-        assert outcome(url) == expected, f"another result after {first} and {n}"
+        assert outcome(url) == expected, f"another result after {state.name}"
         check(url)
-    assert n > 30
+    assert len(states) > 20

@@ -110,8 +110,9 @@ def test_commands_are_carried_out_once_wherever_the_run_is_killed(folder, case, 
     inbox.mkdir(parents=True)
     for number, command in enumerate(commands):
         (inbox / f"{number}.json").write_text(json.dumps(command))
-    stride = 3 * STRIDE
-    for root in states_of(folder / "run", spec)[seed % stride :: stride]:
+    states = states_of(folder / "run", spec)
+    stride = min(3 * STRIDE, len(states) // 3)
+    for root in states[seed % stride :: stride]:
         check(root, is_settled=False)
         fit_toy(root, spec)
         check(root)

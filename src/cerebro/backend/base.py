@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import Store
@@ -78,6 +79,10 @@ class Setup:
     gang: GangPlace | None = None
 
     def open(self, worker: int) -> VisitRunner:
+        if self.gang is not None and self.gang.size > 1:
+            # Nobody else needs torch to open a task.
+            leader = importlib.import_module("cerebro.backend.gang.leader")
+            return cast(VisitRunner, leader.GangRunner(self, worker))
         return VisitRunner(
             self.task,
             self.data,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from cerebro.backend.base import Failure, FailureKind
+from cerebro.backend.gang.ends import RankFailed
 from cerebro.errors import CheckpointCorruptError, DataError, ReplicaError, UsageError
 from cerebro.train.memory import explain_memory, host_memory
 from cerebro.train.visit import Diverged, OutOfMemory
@@ -23,6 +24,8 @@ _HINT = "Use fewer workers, or a smaller batch_size or model."
 
 def describe_failure(error: BaseException) -> Failure:
     """What went wrong, with a signature that two failures of one cause share."""
+    if isinstance(error, RankFailed):
+        return error.failure
     kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), FailureKind.ERROR)
     is_translated = isinstance(error, OutOfMemory) and error.__cause__ is not None
     origin = error.__cause__ if is_translated and error.__cause__ else error

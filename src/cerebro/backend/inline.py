@@ -15,6 +15,7 @@ from cerebro.backend.base import (
     FailureKind,
     Job,
     Joined,
+    Lost,
     Opening,
     Posted,
     Runner,
@@ -23,6 +24,7 @@ from cerebro.backend.base import (
     StateRef,
 )
 from cerebro.backend.failure import describe_failure
+from cerebro.backend.gang.ends import RankLost
 from cerebro.backend.opening import introduce, save_state
 from cerebro.errors import RunInterrupted
 from cerebro.storage.checkpoint import CheckpointRef
@@ -64,7 +66,10 @@ class InlineBackend:
     def events(self) -> list[Event]:
         if self._events.empty() and self._queue:
             worker, call, source = self._queue.popleft()
-            self._events.put(self._run(worker, call, source))
+            event = self._run(worker, call, source)
+            self._events.put(event)
+            if isinstance(event, Lost) and self._runner is not None:
+                self._events.put(Joined(introduce(worker, self._runner)))
         return [self._events.get()]
 
     def post(self, payload: object) -> None:
@@ -99,6 +104,8 @@ class InlineBackend:
             state, report = runner.run(call, source, _allocate)
         except RunInterrupted:
             raise
+        except RankLost as lost:
+            return Lost(worker, call, str(lost))
         except (Exception, SystemExit) as error:
             failure = describe_failure(error)
         else:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from cerebro.errors import UsageError
 
+START = "CEREBRO_START_S"
 _VARIABLES = {
     "heartbeat_s": "CEREBRO_HEARTBEAT_S",
     "stall_s": "CEREBRO_STALL_S",
-    "start_s": "CEREBRO_START_S",
+    "start_s": START,
 }
 
 

@@ -16,6 +16,7 @@ from typing import cast
 from cerebro.backend.arena import Mapping, Slot
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
 from cerebro.backend.failure import describe_failure
+from cerebro.backend.gang.ends import RankLost
 from cerebro.backend.opening import introduce
 from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
@@ -86,6 +87,7 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
             _answer(message, runner, connection)
         sys.stdout.flush()
         sys.stderr.flush()
+    runner.close()
 
 
 def _run(
@@ -107,6 +109,8 @@ def _run(
         if state is None:
             return VisitDone(report, None)
         return VisitDone(report, SlotState(given[-1], state.buffer.nbytes, state.meta))
+    except RankLost as lost:
+        lost.end_process()
     except Exception as error:
         failure = describe_failure(error)
     return _failed(failure, runner)

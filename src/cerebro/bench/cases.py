@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cerebro.bench.measurement import PARTS, Measurement
 from cerebro.bench.sweep import Setting
@@ -71,9 +71,18 @@ class Case:
         """The most memory that a node's processes had, in bytes."""
         return self.median(lambda run: _of_node(run, node, lambda use: use.peak("memory/tree_rss")))
 
+    def foreign(self) -> float:
+        """Mean use of the processors by others, in percent of one core."""
+        return self.median(_foreign)
+
     def sent_bytes(self) -> float:
         """What all nodes' interfaces have sent."""
         return self.median(lambda run: sum(use.gained("/out") for use in run.nodes))
+
+
+def _foreign(run: Measurement) -> float:
+    ours = sum(use.mean("cpu/tree") for use in run.nodes)
+    return max(0.0, run.nodes[0].mean("cpu/system") - ours) if run.nodes else math.nan
 
 
 def _of_node(run: Measurement, node: int, value: Callable[..., float]) -> float:
@@ -110,4 +119,19 @@ def families(cases: Sequence[Case]) -> list[list[Case]]:
         sorted(group, key=lambda case: (case.setting.ranks, case.setting.nodes))
         for group in groups.values()
         if len(group) > 1
+    ]
+
+
+def saved_pairs(cases: Sequence[Case]) -> list[tuple[Case, Case]]:
+    """Cases that differ in saving states alone: without, with."""
+    without = {
+        replace(case.setting, checkpoint=None): case
+        for case in cases
+        if case.setting.checkpoint is False and case.is_done
+    }
+    return [
+        (without[bare], case)
+        for case in cases
+        if case.setting.checkpoint and case.is_done
+        if (bare := replace(case.setting, checkpoint=None)) in without
     ]

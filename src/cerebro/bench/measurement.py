@@ -26,7 +26,7 @@ _KEPT = ("cpu/tree", "cpu/system", "memory/", "network/", "gpu/", "disk/tree_")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An epoch of the best trial: when it ended, what was seen by then, its metric."""
+    """An epoch of the best trial: seconds from the first visit to its end, rows seen, metric."""
 
     epoch: int
     seconds: float
@@ -42,11 +42,18 @@ class NodeUse:
     #: What -> (seconds, values).
     series: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
 
+    #: From when to when it trained.
+    window: tuple[float, float] = (0.0, math.inf)
+
     def values(self, what: str) -> tuple[float, ...]:
         return self.series.get(what, ((), ()))[1]
 
     def mean(self, what: str) -> float:
-        found = self.values(what)
+        """While it trained; of all its time where that was too short for a sample."""
+        first, last = self.window
+        times, values = self.series.get(what, ((), ()))
+        inside = [v for t, v in zip(times, values, strict=True) if first <= t <= last]
+        found = inside or values
         return sum(found) / len(found) if found else math.nan
 
     def peak(self, what: str) -> float:
@@ -109,7 +116,8 @@ def read_measurement(
         nodes: Name and `resources.csv` of each node.
     """
     began = float(told.get("began", 0.0))
-    use = tuple(read_node(name, path, began) for name, path in nodes if path.exists())
+    window = _window(run / layout.TRACE, began)
+    use = tuple(read_node(name, path, began, window) for name, path in nodes if path.exists())
     if told.get("status") != "done":
         error = str(told.get("error", "it did not finish"))
         return Measurement(setting=setting, is_done=False, error=error, nodes=use)
@@ -125,7 +133,10 @@ def read_measurement(
     share = 1 - parts["validation"] / max(sum(parts.values()), 1e-9)
     rows = sum(visit["rows"] * visit["members"] for visit in trained)
     best = _best_trial(history)
-    curve = _curve(read_journal(store).records, best, history.metric, _epoch_rows(trained, best))
+    first_s = float(summary.get("startup_s", 0.0))
+    rows_seen = _epoch_rows(trained, best)
+    records = read_journal(store).records
+    curve = _curve(records, best, history.metric, rows=rows_seen, first_s=first_s)
     return Measurement(
         setting=setting,
         is_done=True,
@@ -163,8 +174,10 @@ def split_of(visits: Iterable[Mapping[str, Any]], capacity_s: float) -> dict[str
     return found
 
 
-def read_node(name: str, path: Path, began: float) -> NodeUse:
-    """The samples of one node."""
+def read_node(
+    name: str, path: Path, began: float, window: tuple[float, float] = (0.0, math.inf)
+) -> NodeUse:
+    """The samples of one node, `began` at second 0."""
     series: dict[str, tuple[list[float], list[float]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.reader(file):
@@ -174,12 +187,30 @@ def read_node(name: str, path: Path, began: float) -> NodeUse:
             times, values = series.setdefault(row[2], ([], []))
             times.append(float(row[0]) - began)
             values.append(float(row[3]))
-    return NodeUse(name, {what: (tuple(t), tuple(v)) for what, (t, v) in series.items()})
+    kept = {what: (tuple(t), tuple(v)) for what, (t, v) in series.items()}
+    return NodeUse(name, kept, window)
+
+
+def _window(trace: Path, began: float) -> tuple[float, float]:
+    """From the first visit to the last: the trace is written right after it."""
+    if not trace.exists():
+        return 0.0, math.inf
+    visits = [event for event in _events(trace) if event["ph"] == "X"]
+    if not visits:
+        return 0.0, math.inf
+    ended = trace.stat().st_mtime - began
+    first = min(visit["ts"] for visit in visits)
+    last = max(visit["ts"] + visit["dur"] for visit in visits)
+    return ended - (last - first) / 1e6, ended
 
 
 def _visits(trace: Path) -> list[dict[str, Any]]:
-    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-    return [_visit(event) for event in events if event["ph"] == "X"]
+    return [_visit(event) for event in _events(trace) if event["ph"] == "X"]
+
+
+def _events(trace: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    return found
 
 
 def _visit(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +249,7 @@ def _epoch_rows(trained: Sequence[Mapping[str, Any]], trial: int) -> int:
 
 
 def _curve(
-    records: Iterable[Mapping[str, Any]], trial: int, metric: str, rows: int
+    records: Iterable[Mapping[str, Any]], trial: int, metric: str, *, rows: int, first_s: float
 ) -> tuple[Point, ...]:
     points: list[Point] = []
     for record in records:
@@ -230,6 +261,6 @@ def _curve(
         metrics = record["metrics"]
         own = metrics[trials.index(trial)] if isinstance(metrics, list) else metrics
         epoch = int(record["epoch"])
-        seconds = float(record.get("end_s", math.nan))
+        seconds = float(record.get("end_s", math.nan)) - first_s
         points.append(Point(epoch, seconds, rows * (epoch + 1), float(own.get(metric, math.nan))))
     return tuple(points)

@@ -21,7 +21,8 @@ class Subject:
 
     >>> recipe = Subject(path=Path("cnn.yaml"), is_recipe=True, batch=64)
     >>> recipe.overrides(Setting(nodes=2, batch=32), Path("/out/runs/a"))
-    ['training.batch_size=null', 'training.global_batch_size=32', 'output_dir=/out/runs/a']
+    ['training.batch_size=null', 'training.global_batch_size=32', 'parallel=ddp', \
+'output_dir=/out/runs/a']
     """
 
     path: Path
@@ -47,7 +48,7 @@ class Subject:
             *(f"{key}={value}" for key, value in setting.changes),
             *self._batch_overrides(setting),
             *([] if setting.checkpoint is None else [_checkpoint(setting.checkpoint)]),
-            *([] if setting.ranks > 1 else self._alone()),
+            *self._ranks(setting),
             *self._place(run),
         ]
 
@@ -63,10 +64,11 @@ class Subject:
         unset = [f"{section}{other}=null"] if self.is_recipe or setting.ranks > 1 else []
         return [*unset, f"{section}{told}={setting.batch}"]
 
-    def _alone(self) -> list[str]:
-        """One process is one worker, however many would fit the machine."""
-        named = {text.partition("=")[0] for text in self.given}
-        return [] if "workers" in named else ["workers=1"]
+    def _ranks(self, setting: Setting) -> list[str]:
+        """One process is one worker, however many would fit the machine; several are one gang."""
+        key, value = ("parallel", "ddp") if setting.ranks > 1 else ("workers", "1")
+        named = {text.partition("=")[0].partition(".")[0] for text in self.given}
+        return [] if key in named else [f"{key}={value}"]
 
     def _place(self, run: Path) -> list[str]:
         if self.is_recipe:

@@ -61,7 +61,8 @@ def bar_svg(chart: BarChart, width: float = 760.0) -> str:
     >>> bar_svg(chart).count('class="bar"')
     2
     """
-    left, right, top = 230.0, 60.0, 28.0
+    left = min(310.0, 14 + 6.6 * max((len(label) for label, _ in chart.bars), default=0))
+    right, top = 60.0, 28.0
     room = width - left - right
     height = top + _BAR * len(chart.bars) + 40
     axis = axis_of([sum(lengths) for _, lengths in chart.bars], from_zero=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from cerebro.bench.cases import Case, families
+from cerebro.bench.cases import Case, families, saved_pairs
 from cerebro.bench.sweep import Rule, Setting
 from cerebro.track.text import show_count
 
-#: Differences below this are not told from chance.
+#: Differences below this are not told from chance: of medians, of single runs.
 _NOISE = 0.03
+_NOISE_OF_ONE = 0.1
+#: What others may take of all cores before it matters.
+_QUIET = 0.1
 
 
 def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[str]:
@@ -22,6 +25,7 @@ def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[
     done = [case for case in cases if case.is_done]
     return [
         *_failures(cases),
+        *_doubts(done, cores=cores, is_simulated=is_simulated),
         *_spreading(done, cores, is_simulated),
         *_batches(done),
         *_saving(done),
@@ -53,16 +57,24 @@ def _compare_nodes(base: Case, case: Case, cores: int, is_simulated: bool) -> st
     if case.setting.rule is Rule.GLOBAL and batch is not None:
         at += " in all"
     who, than = _where(case.setting), _where(base.setting)
-    if ratio > 1 + _NOISE:
+    noise = _noise(base, case)
+    if ratio > 1 + noise:
         text = f"{who} took {ratio:.2f}x as long as {than}{at}"
-    elif ratio < 1 - _NOISE:
+    elif ratio < 1 - noise:
         text = f"{who} took {ratio:.2f}x the time of {than}{at} ({1 / ratio:.2f}x as fast)"
     else:
-        text = f"{who} took as long as {than}{at}"
+        text = f"{who} took about as long as {than}{at} ({ratio:.2f}x)"
     text = f"{_capital(text)}: {_why(base, case)}"
     if is_simulated and case.setting.nodes > 1:
         text += f" Simulated: all nodes shared the {show_count(cores, 'core')} of one machine."
     return text
+
+
+def _noise(*cases: Case) -> float:
+    """How large a difference must be to mean something."""
+    if any(len(case.runs) == 1 for case in cases):
+        return _NOISE_OF_ONE
+    return max(_NOISE, *(case.spread / 2 for case in cases))
 
 
 def _why(base: Case, case: Case) -> str:
@@ -88,33 +100,33 @@ def _batches(cases: Sequence[Case]) -> Iterator[str]:
         for case in others:
             yield (
                 f"Batch {case.setting.batch} took {case.training_s / base.training_s:.2f}x the "
-                f"time of batch {base.setting.batch} and trained on {case.samples_per_s:.4g} "
-                f"rows/s instead of {base.samples_per_s:.4g}; the processors were used to "
+                f"time of batch {base.setting.batch} and trained on {case.samples_per_s:,.0f} "
+                f"rows/s instead of {base.samples_per_s:,.0f}; the processors were used to "
                 f"{case.cpu():.0f} % instead of {base.cpu():.0f} % of one core."
             )
 
 
 def _saving(cases: Sequence[Case]) -> Iterator[str]:
-    for case in cases:
-        if not case.setting.checkpoint:
-            continue
-        without = [
-            other
-            for other in cases
-            if other.setting.checkpoint is False
-            and (other.setting.nodes, other.setting.procs, other.setting.batch)
-            == (case.setting.nodes, case.setting.procs, case.setting.batch)
-            and other.setting.changes == case.setting.changes
-        ]
-        if not without:
-            continue
-        change = case.completion_s / without[0].completion_s - 1
-        what = f"Saving the state after each epoch ({without[0].setting.label})"
-        if abs(change) < _NOISE:
+    for without, saved in saved_pairs(cases):
+        change = saved.training_s / without.training_s - 1
+        what = f"Saving the state ({without.setting.label.removesuffix(', not saved')})"
+        if abs(change) < _noise(without, saved):
             yield f"{what} cost nothing that can be told from chance ({100 * change:+.1f} %)."
         else:
             longer = "longer" if change > 0 else "shorter"
             yield f"{what} made it {100 * abs(change):.1f} % {longer}."
+
+
+def _doubts(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> Iterator[str]:
+    """Why the figures may mislead."""
+    foreign = max((case.foreign() for case in cases), default=math.nan)
+    if is_simulated and foreign > 100 * cores * _QUIET:
+        yield (
+            f"Other programs took up to {foreign:.0f} % of one core meanwhile (of "
+            f"{100 * cores} %): repeat this on a quiet machine before you rely on it."
+        )
+    if cases and all(len(case.runs) == 1 for case in cases):
+        yield "Each setting ran once; --repeats 3 tells differences from chance."
 
 
 def _usage(cases: Sequence[Case]) -> Iterator[str]:

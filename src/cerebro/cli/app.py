@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 
 from cerebro import __version__
-from cerebro.cli import models, services
+from cerebro.cli import bench, data, launch, models, nodes, recipe_options, services
 from cerebro.errors import CerebroError, RunInterrupted
 
 app = typer.Typer(
@@ -148,23 +148,41 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")
     ] = False,
+    machines: nodes.Nodes = None,
+    num_proc: nodes.Procs = None,
+    nr: nodes.Node = None,
+    master: nodes.Master = None,
+    patience: nodes.Patience = None,
+    optimizer: recipe_options.Optimizer = None,
+    batch_size: recipe_options.BatchSize = None,
+    n_epochs: recipe_options.Epochs = None,
+    dropout: recipe_options.Dropout = None,
+    verbose: recipe_options.Verbose = False,
+    show_config: recipe_options.ShowConfig = False,
+    interactive: recipe_options.Interactive = False,
 ) -> None:
     """Train every configuration and rank them. Running it again resumes where it stopped."""
     from cerebro.cli.run import run_experiment
 
-    code = run_experiment(
-        experiment, overrides or [], fresh=fresh, force=force, strict=strict, quiet=quiet
+    spot = nodes.find_nodes(machines, num_proc, nr, master, patience)
+    wish = recipe_options.RecipeWish(
+        optimizer, batch_size, n_epochs, dropout, verbose, show_config, interactive, machines
     )
+    how = {"fresh": fresh, "force": force, "strict": strict, "quiet": quiet}
+    code = run_experiment(experiment, overrides or [], wish, **how, spot=spot)
     raise typer.Exit(code)
 
 
 @app.command()
 @reported()
 def status(run: RunDirectory) -> None:
-    """How far a run is, its best trial, who works on it. Works while it is going on."""
+    """How far a run is, its best trial, who works on it; or, by its number, a job of SLURM."""
     from cerebro.cli.status import show_status
 
-    show_status(run)
+    if run.isdigit() and not Path(run).exists():
+        launch.show_job(int(run))
+    else:
+        show_status(run)
 
 
 @app.command()
@@ -360,5 +378,14 @@ def doctor(
     raise typer.Exit(show_health(run))
 
 
-for command in (*models.COMMANDS, *services.COMMANDS):
+for command in (*bench.COMMANDS, *models.COMMANDS, *services.COMMANDS):
     app.command()(reported()(command))
+
+launching = typer.Typer(
+    help="Hand an experiment to a batch system.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(launching, name="launch")
+for command in launch.COMMANDS:
+    launching.command()(reported()(command))
+
+app.add_typer(data.group(reported()), name="data")

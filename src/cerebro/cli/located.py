@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cerebro.config.overrides import apply_overrides
+from cerebro.config.files import load_document
+from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.schema import ExperimentConfig
-from cerebro.config.yaml import KeyPath, load_yaml
+from cerebro.config.yaml import KeyPath
 from cerebro.errors import ConfigError, DataError, ShardCorruptError, UsageError
 
 
@@ -20,11 +22,37 @@ def located(config: ExperimentConfig, path: Path, overrides: Sequence[str]) -> I
     except (ConfigError, ShardCorruptError):
         raise
     except (UsageError, DataError) as error:
-        key = _find_key(str(error), config)
+        find = _find_recipe_key if isinstance(config, RecipeExperiment) else _find_key
+        key = find(str(error), config)
         if key is None:
             raise
-        document = apply_overrides(load_yaml(path), overrides, ExperimentConfig.model_fields)
+        document = load_document(path, overrides)
         raise ConfigError(f"{document.place(key).text}: {error}") from error
+
+
+def _find_recipe_key(message: str, config: ExperimentConfig) -> KeyPath | None:
+    """The key of a recipe that the message is about."""
+    signs: Sequence[tuple[str, KeyPath]] = (
+        (r"model '\w+' has no option '(\w+)'", ("model",)),
+        (
+            r"unknown augmentation|`(shift|crop) >=|shift is a share|flip must be|unknown fill",
+            ("data", "augment"),
+        ),
+        (r"preprocess must", ("data", "preprocess")),
+        (r"input_shape|pictures must be at least", ("model", "input_shape")),
+        (r"model\.n_classes", ("model", "n_classes")),
+        (r"`0 <= (dropout) < 1`", ("model",)),
+        (r"model\.l2_reg", ("optimizer", "name")),
+        (r"got '(val|train)_\w+'|metric '", ("search", "metric")),
+        (r"device must name a device of this machine", ("device", "gpu")),
+        (r"data set|`cerebro data get|must be a folder", ("data",)),
+    )
+    for pattern, path in signs:
+        found = re.search(pattern, message)
+        if found is not None:
+            inner = [each for each in found.groups() if each] if path == ("model",) else []
+            return (*path, *inner)
+    return None
 
 
 def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:

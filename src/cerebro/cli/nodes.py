@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro.backend.gang.rendezvous import Rendezvous, find_rendezvous
+if TYPE_CHECKING:
+    from cerebro.backend.gang.rendezvous import Rendezvous
 
 Nodes = Annotated[
     int | None,
@@ -52,6 +53,8 @@ def find_nodes(
     patience_s: float | None,
 ) -> Rendezvous | None:
     """What the options say, or what torchrun, SLURM or MPI have set; None for one process alone."""
+    from cerebro.backend.gang.rendezvous import find_rendezvous
+
     return find_rendezvous(
         os.environ,
         nodes=nodes,

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from cerebro.cli.located import located
 from cerebro.cli.measuring import measure_now
+from cerebro.cli.recipe import ready
+from cerebro.cli.recipe_options import RecipeWish
 from cerebro.cli.rehearsal import describe_rehearsal
 from cerebro.cli.table import format_bytes, format_columns
+from cerebro.config.files import load_file
 from cerebro.config.machine import default_workers
-from cerebro.config.schema import ExperimentConfig, load_experiment
+from cerebro.config.schema import ExperimentConfig
 from cerebro.data import open_dataset
 from cerebro.results import Result
 from cerebro.run.earlier import Place, find_measured
@@ -36,12 +39,14 @@ def show_plan(
 ) -> None:
     """Write what would run to standard output.
 
-    Nothing else is written, and nothing trained, unless it `is_measured`: then a few visits are
-    trained for real, in a place that is removed again. Where it `is_simulated`, the search is
+    Nothing else is written, but for the data of a recipe, which are prepared unless they are there;
+    and nothing trained, unless it `is_measured`: then a few visits are trained for real, in a place
+    that is removed again. Where it `is_simulated`, the search is
     played through on a simulated clock.
     """
-    config = load_experiment(path, overrides)
+    config = load_file(path, overrides)
     with located(config, path, overrides):
+        config = ready(config, RecipeWish(), is_leading=False)
         plan = make_plan(config)
         if is_measured:
             measured, source = measure_now(config, path, plan.sampler)

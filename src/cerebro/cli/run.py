@@ -12,10 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
+from cerebro.cli.recipe import open_shell, ready, sampled, tell_best
+from cerebro.cli.recipe_options import RecipeWish
 from cerebro.cli.table import print_trials
-from cerebro.config.schema import ExperimentConfig, load_experiment
+from cerebro.config.files import is_recipe_file, load_file, show_file
+from cerebro.config.recipe import RecipeExperiment
+from cerebro.config.schema import ExperimentConfig
 from cerebro.errors import CerebroError, DiskFullError, RunInterrupted
 from cerebro.experiment import Experiment
 from cerebro.results import Result, TrialResult
@@ -29,34 +34,59 @@ from cerebro.track.text import clean, show_params
 
 #: Failed trials told one by one.
 _TOLD = 5
+_AS_WRITTEN = RecipeWish()
 
 
 def run_experiment(
-    path: Path, overrides: Sequence[str], *, fresh: bool, force: bool, strict: bool, quiet: bool
+    path: Path,
+    overrides: Sequence[str],
+    wish: RecipeWish = _AS_WRITTEN,
+    *,
+    fresh: bool,
+    force: bool,
+    strict: bool,
+    quiet: bool,
+    spot: Rendezvous | None = None,
 ) -> int:
     """Carry the experiment to its end, or to where it is stopped; gives the exit code."""
-    _tell_on_stderr(logging.WARNING if quiet else logging.INFO)
-    signal.signal(signal.SIGTERM, _stop_before_start)
-    config = load_experiment(path, overrides)
-    experiment = open_experiment(config, path)
+    chatty = logging.DEBUG if wish.is_verbose else logging.INFO
+    _tell_on_stderr(logging.WARNING if quiet else chatty)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, _stop_before_start)
+    is_leading = spot is None or spot.is_leading
+    overrides = [*overrides, *wish.overrides(is_recipe=is_recipe_file(path))]
+    config = load_file(path, overrides)
+    if wish.is_shown:
+        print(show_file(config, path, overrides), end="")
+        return 0
+    with located(config, path, overrides):
+        config = ready(config, wish, is_leading=is_leading and not quiet)
+    experiment = open_experiment(config, path, spot=spot)
     was_finished = not fresh and _is_finished(experiment.store)
     began = _begun_at(experiment.store)
-    if sys.stderr.isatty() and not was_finished and not quiet:
+    if sys.stderr.isatty() and not was_finished and not quiet and is_leading:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
         count = experiment.count_workers(config.device)
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
-        with located(config, path, overrides):
+        with located(config, path, overrides), sampled(config, spot):
             result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error
+    if not is_leading:
+        return 0
     # One that had failed altogether begins anew with other code.
     was_finished = was_finished and began == _begun_at(experiment.store)
     if was_finished:
         print(f"run {config.name} is finished already; --fresh starts a new one.")
     if was_finished or quiet or not _is_one_output():
         _show_result(result)
-    return _conclude(result, strict=strict)
+    if isinstance(config, RecipeExperiment):
+        tell_best(result, config)
+    code = _conclude(result, strict=strict)
+    if wish.is_interactive:
+        open_shell(result)
+    return code
 
 
 def _begun_at(store: Store) -> object:

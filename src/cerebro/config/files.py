@@ -23,6 +23,11 @@ def load_file(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConf
     return load_experiment(path, overrides)
 
 
+def is_recipe_file(path: str | Path) -> bool:
+    """Whether a file is a recipe."""
+    return is_recipe(load_yaml(path).tree)
+
+
 def load_document(path: str | Path, overrides: Sequence[str]) -> Document:
     """What the file says, with the overrides in it."""
     document = load_yaml(path)
@@ -35,7 +40,8 @@ def show_file(config: ExperimentConfig, path: str | Path, overrides: Sequence[st
     """The file as it is carried out, as YAML: with overrides and, in a recipe, with defaults."""
     if not isinstance(config, RecipeExperiment):
         return write_yaml(load_document(path, overrides).tree)
-    shown = config.recipe.model_dump(exclude_none=True)
+    sections = config.recipe.model_dump(exclude_none=True)
+    shown = {key: value for key, value in sections.items() if value not in ({}, [], "")}
     shown["output_dir"] = f"{config.store.rstrip('/')}/{config.name}"
     shown["data"] = {**shown["data"], **config.source.shown()}
     return write_yaml(shown)

@@ -16,7 +16,7 @@ from cerebro.config.machine import available_cores
 from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
 from cerebro.config.recipe_overrides import apply_recipe_overrides
-from cerebro.config.recipe_paths import OUTSIDE_SLURM, split_output
+from cerebro.config.recipe_paths import split_output
 from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection
 from cerebro.config.recipe_space import RENAMED, Objection, make_space
 from cerebro.config.resolve import backend_reference, resolve_path
@@ -32,7 +32,18 @@ logger = logging.getLogger("cerebro.config")
 #: What trains a recipe, without and with changes of training pictures.
 TASK = "cerebro.zoo.recipe:RecipeTask"
 AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
-_NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+#: Where SLURM and torchrun say how many machines there are.
+_NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE")
+
+#: Words of an objection to a request -> the key that it is about.
+_REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
+    ("unknown search", ("search", "name")),
+    ("stopper", ("search", "stopper")),
+    ("warm_start", ("search", "warm_start")),
+    ("target", ("goal", "target")),
+    ("goal", ("goal",)),
+    ("grid search", ("search", "space")),
+)
 
 
 class RecipeExperiment(ExperimentConfig):
@@ -148,6 +159,7 @@ class _Translation:
             keep_top=recipe.keep_top,
             device=device_of(recipe),
             parallel=recipe.parallel,
+            launch=recipe.launch,
             space=space,
             recipe=recipe,
             source=source,
@@ -193,8 +205,8 @@ class _Translation:
         except UsageError as error:
             objection = objection or str(error)
         if objection is not None:
-            is_goal = any(word in objection for word in ("goal", "target", "max_epochs"))
-            self.objections.append(Objection(("goal" if is_goal else "search",), objection))
+            paths = (path for words, path in _REQUEST_SIGNS if words in objection)
+            self.objections.append(Objection(next(paths, ("search",)), objection))
 
 
 def _blamed(path: KeyPath, message: str) -> KeyPath:
@@ -216,9 +228,9 @@ def _broken_constraints(recipe: Recipe, goal: GoalSection) -> Iterator[Objection
             f"max_epochs={most}.",
         )
     gpu = recipe.device.gpu
-    if (goal.devices == "cpu" and gpu not in (None, False)) or (
-        goal.devices == "cuda" and gpu is False
-    ):
+    # A number names a GPU, 0 as well.
+    is_broken = {"cpu": gpu is not None and gpu is not False, "cuda": gpu is False}
+    if goal.devices is not None and is_broken[goal.devices]:
         yield Objection(
             ("device", "gpu"),
             f"the goal allows {goal.devices} only, but device.gpu is {gpu!r}. Remove it.",
@@ -234,7 +246,7 @@ def _nodes(recipe: Recipe) -> int:
     for value in (recipe.launch.get("nodes"), *(os.environ.get(name) for name in _NODES)):
         if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
             return int(value)
-    return int(OUTSIDE_SLURM[_NODES[0]])
+    return 1
 
 
 def device_of(recipe: Recipe) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from cerebro.config.schema import Count, Text
+from cerebro.run.parallel import parse_parallel
 from cerebro.run.stacks import check_setting
 from cerebro.search.budget import parse_budget
+from cerebro.track.monitor.profile import Profile
+from cerebro.types import Json
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,6 +32,16 @@ def _named(value: object) -> object:
 
 def _check_budget(value: object) -> object:
     parse_budget(value)
+    return value
+
+
+def _check_parallel(value: object) -> object:
+    parse_parallel(value)
+    return value
+
+
+def _check_profile(value: object) -> object:
+    Profile.parse(cast("Json", value))
     return value
 
 
@@ -147,9 +160,10 @@ class Recipe(Section):
     device: DeviceSection = DeviceSection()
     search: Annotated[SearchSection, BeforeValidator(_named)] = SearchSection()
     #: mop, ddp, hybrid or auto, or a mapping with a mode.
-    parallel: Any = "auto"
+    parallel: Annotated[Any, PlainValidator(_check_parallel)] = "auto"
     launch: dict[str, Any] = {}
-    profile: dict[str, Any] = {}
+    #: Whether and how machines are sampled meanwhile: true, or {interval: 1, sinks: [csv]}.
+    profile: Annotated[Any, PlainValidator(_check_profile)] = None
     goal: GoalSection | None = None
     workers: Count | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -252,9 +252,9 @@ class _Builder:
 def write_yaml(tree: Json) -> str:
     """A document as YAML, keys in their order.
 
-    >>> print(write_yaml({"optimizer": {"name": "SGD", "lr": 0.1}}), end="")
-    optimizer:
-      name: SGD
-      lr: 0.1
+    >>> print(write_yaml({"seed": 0, "optimizer": {"name": "SGD", "lr": 0.1}}), end="")
+    seed: 0
+    optimizer: {name: SGD, lr: 0.1}
     """
-    return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return str(text)

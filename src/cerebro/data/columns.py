@@ -14,6 +14,9 @@ import pyarrow as pa
 Array: TypeAlias = npt.NDArray[Any]
 #: Row numbers.
 Index: TypeAlias = npt.NDArray[np.int64]
+#: Where whole tables are kept. Arrow's own pool asks for huge pages, and clearing those takes the
+#: kernel several times as long as clearing the small pages of this one.
+LARGE = pa.system_memory_pool()
 
 
 # `pa.array` and `to_numpy` import pandas where they can, which takes a quarter of a second; these

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cerebro.data.columns import Array, BytesColumn, TextColumn, as_numpy
+from cerebro.data.columns import LARGE, Array, BytesColumn, TextColumn, as_numpy
 from cerebro.errors import DataError
 
 #: A NumPy array, or an Arrow array of large strings or large binaries.
@@ -54,7 +54,7 @@ def to_column(column: pa.ChunkedArray, where: str) -> Cells:
 
 
 def _combine(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
+    combined = column.combine_chunks(memory_pool=LARGE)
     # Older versions give back a ChunkedArray when there is not exactly one chunk.
     if isinstance(combined, pa.ChunkedArray):
         return pa.concat_arrays(combined.chunks)

@@ -131,7 +131,8 @@ def render(job: SlurmJob, command: Sequence[str], *, directory: str) -> str:
         directives="\n".join([*lines, "#SBATCH --requeue"]),
         version=__version__,
         directory=shlex.quote(directory),
-        command=" \\\n    ".join(shlex.quote(word) for word in command),
+        step=_step(job),
+        command=shlex.join(command),
         restarts=MOST_RESTARTS,
         before=job.signal_before,
     )
@@ -147,7 +148,7 @@ _SCRIPT = """\
 
 cd {directory} || exit 1
 
-srun --kill-on-bad-exit=0 \\
+{step} \\
     {command}
 code=$?
 
@@ -157,6 +158,15 @@ if [ "$code" -eq 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
 fi
 exit "$code"
 """
+
+
+def _step(job: SlurmJob) -> str:
+    # The others hear from rank 0 how it ends; killed, they would hide its exit code.
+    words = ["srun", "--kill-on-bad-exit=0"]
+    if job.cpus_per_task is not None:
+        # Since SLURM 22.05 a step does not get those of its job.
+        words.append(f"--cpus-per-task={job.cpus_per_task}")
+    return " ".join(words)
 
 
 def _quoted(value: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from cerebro.backend.base import Backend
@@ -210,8 +210,10 @@ class _Etl:
             if raw.staged is not None:
                 staged, digests[str(split)] = raw.staged
             elif self._spec is None:
-                self._tables[split] = Staged.of(raw.table)
-                digests[str(split)] = self._tables[split].digest()
+                staged_rows = self._tables[split] = Staged.of(raw.table)
+                digests[str(split)] = staged_rows.digest()
+                # What they were put together from is let go.
+                self._raw[split] = replace(raw, table=staged_rows.table)
             else:
                 digests[str(split)] = write_staged(staged, raw.table)
             plans[split] = SplitPlan(

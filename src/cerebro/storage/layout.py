@@ -5,7 +5,7 @@
     <store>/<run>/run.json  journal.jsonl  lock  summary.json
                  /leaderboard.csv  report.html  trace.json  resources.csv
                  /inbox/20260801T120000.000000000Z-0123456789abcdef.json  bell
-                 /trials/t0007/params.json  progress.csv
+                 /trials/t0007/params.json  progress.csv  history.npz
                  /trials/t0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /stacks/s0007/checkpoints/v000012-a0.safetensors  v000012-a0.json
                  /tensorboard/t0007/…
@@ -23,6 +23,8 @@ LEADERBOARD = "leaderboard.csv"
 REPORT = "report.html"
 TRACE = "trace.json"
 SUMMARY = "summary.json"
+#: Of each trial of a recipe, and of a run with a single one.
+HISTORY = "history.npz"
 #: Samples of the machine, where a run is profiled.
 RESOURCES = "resources.csv"
 TRIALS = "trials"
@@ -70,6 +72,15 @@ def progress(trial: int) -> str:
     'trials/t0007/progress.csv'
     """
     return f"{trial_dir(trial)}/progress.csv"
+
+
+def history(trial: int) -> str:
+    """The curves of a recipe's trial, as arrays.
+
+    >>> history(7)
+    'trials/t0007/history.npz'
+    """
+    return f"{trial_dir(trial)}/{HISTORY}"
 
 
 def checkpoints(unit: int) -> str:

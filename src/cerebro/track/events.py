@@ -166,7 +166,7 @@ def graph(nodes: Iterable[GraphNode], *, wall_time: float) -> bytes:
     """A model for the Graphs tab: a ``tensorflow.GraphDef``.
 
     >>> len(graph([GraphNode("input/x", "input", shape=(2, 3))], wall_time=0.0))
-    83
+    81
     """
     body = b"".join(_message(1, _node(node)) for node in nodes)
     versions = _message(4, b"\x08\x16")

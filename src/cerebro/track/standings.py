@@ -11,6 +11,8 @@ from cerebro.track.text import clean, show, show_params, show_trials
 from cerebro.types import Params, TrialStatus, trial_id
 
 LEADERBOARD_ROWS = 20
+#: With more params than this, constants are left out of tables.
+MANY_PARAMS = 8
 
 
 class Cells(NamedTuple):
@@ -35,7 +37,7 @@ def leaderboard_cells(ranking: Ranking, limit: int = LEADERBOARD_ROWS) -> Cells:
     criteria, shown = ranking.criteria, ranking.configs[:limit]
     is_repeated = criteria.repeats > 1
     others = [name for name, _ in criteria.others]
-    names = list(dict.fromkeys(name for config in shown for name in config.rows[0].params))
+    names = shown_params([config.rows[0].params for config in ranking.configs])
     has_copies = any(row.parent is not None for config in shown for row in config.rows)
     header = ["rank", "trials" if is_repeated else "trial", clean(criteria.metric, 24)]
     header += [] if is_repeated else ["epoch"]
@@ -55,6 +57,18 @@ def leaderboard_cells(ranking: Ranking, limit: int = LEADERBOARD_ROWS) -> Cells:
         line += [show(first.params[name]) if name in first.params else "" for name in names]
         lines.append([*line, show_config_status(config, criteria)])
     return Cells([*header, "status"], lines, fixed)
+
+
+def shown_params(params: Sequence[Params]) -> list[str]:
+    """Params that are worth a column: all, or of many those in which trials differ.
+
+    >>> shown_params([{"lr": 0.1, "width": 8}, {"lr": 0.2, "width": 8}])
+    ['lr', 'width']
+    """
+    names = list(dict.fromkeys(name for own in params for name in own))
+    if len(names) <= MANY_PARAMS:
+        return names
+    return [name for name in names if len({repr(own.get(name)) for own in params}) > 1]
 
 
 def format_leaderboard(ranking: Ranking, *, limit: int = LEADERBOARD_ROWS) -> str:

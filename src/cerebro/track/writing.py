@@ -22,10 +22,15 @@ def append(path: str | Path, data: bytes) -> None:
 
 def replace(path: Path, text: str) -> None:
     """Put a new file in the place of an old one: readers see either, never a part."""
+    # A lone surrogate has no UTF-8; its escape is what JSON would write.
+    replace_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """The same with bytes."""
     temporary = path.with_name(f".tmp-{os.getpid()}-0-{path.name}")
     try:
-        # A lone surrogate has no UTF-8; its escape is what JSON would write.
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        temporary.write_bytes(data)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -52,7 +52,9 @@ def exact_digest(task: object) -> str:
     own = written(task)
     cls = type(own)
     modules = UserModules(*_package_file(cls))
-    return digest_of(modules, {"name": name, "task": digest, "class": cls, "state": _own_state(own)})
+    return digest_of(
+        modules, {"name": name, "task": digest, "class": cls, "state": _own_state(own)}
+    )
 
 
 def written(task: object) -> object:

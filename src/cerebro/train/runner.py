@@ -73,6 +73,7 @@ class VisitRunner:
     ) -> None:
         #: Root of the run's store.
         self.store = store
+        self.threads = threads
         self.dataset = open_dataset(data)
         if data_digest not in (None, self.dataset.digest):
             raise DataError(

@@ -19,6 +19,7 @@ from cerebro.errors import MissingDependencyError, UsageError
 if TYPE_CHECKING:
     from torch import nn
 
+    from cerebro.zoo.augment import make_augment
     from cerebro.zoo.convnet import cnn
     from cerebro.zoo.decay import decayed_parameters, parameter_groups
     from cerebro.zoo.mlp import mlp6
@@ -29,6 +30,7 @@ __all__ = [
     "build",
     "cnn",
     "decayed_parameters",
+    "make_augment",
     "mlp6",
     "parameter_groups",
     "resnet50",
@@ -45,6 +47,7 @@ MODELS: Mapping[str, str] = {
 _LAZY: Mapping[str, str] = {
     **MODELS,
     "decayed_parameters": "cerebro.zoo.decay:decayed_parameters",
+    "make_augment": "cerebro.zoo.augment:make_augment",
     "parameter_groups": "cerebro.zoo.decay:parameter_groups",
 }
 

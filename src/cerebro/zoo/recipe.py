@@ -17,6 +17,7 @@ from cerebro.errors import UsageError
 from cerebro.task import Batch, RunFacts, Task
 from cerebro.types import Params
 from cerebro.zoo import build
+from cerebro.zoo.augment import make_augment
 from cerebro.zoo.decay import decayed_parameters, parameter_groups
 from cerebro.zoo.objectives import LOSSES, METRICS
 from cerebro.zoo.optimizers import optimizer_name, optimizer_options
@@ -82,6 +83,17 @@ class RecipeTask(Task):
         if logits.shape[1] == 1:
             return {"class": (logits > 0).long().squeeze(1), "probability": logits.sigmoid()}
         return {"class": logits.argmax(1), "probability": logits.softmax(1)}
+
+
+class AugmentedTask(RecipeTask):
+    """The same with the pictures of each training batch changed at random first.
+
+    A class of its own: trials without such changes can be stacked.
+    """
+
+    def augment(self, batch: Batch, rng: torch.Generator, params: Params) -> Batch:
+        options: Any = params["data.augment"]
+        return {**batch, "x": make_augment(options)(batch["x"], rng)} if options else batch
 
 
 def _logits(model: nn.Module, batch: Batch, params: Params) -> Tensor:

@@ -48,7 +48,7 @@ def test_a_model_learns_a_batch_by_heart(name):
     x, y = torch.rand(8, 3, 16, 16), torch.arange(8) % 2
     optimizer = torch.optim.Adam(cerebro.zoo.parameter_groups(model), lr=1e-3)
     losses = []
-    for _ in range(12):
+    for _ in range(6):
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
@@ -67,7 +67,7 @@ def test_the_dropout_of_cnn_is_in_front_of_its_last_layer():
     assert [name for name, _ in model.named_children()][-2:] == ["dropout", "head"]
 
 
-@pytest.mark.parametrize("name", cerebro.zoo.MODELS)
+@pytest.mark.parametrize("name", ["cnn", "mlp6", "resnet_small"])
 def test_the_seed_decides_the_weights(name):
     models = []
     for seed in (1, 1, 2):

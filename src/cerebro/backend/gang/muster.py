@@ -21,16 +21,19 @@ from typing import Any
 
 from cerebro import __version__
 from cerebro.backend.gang.interface import address_towards, listening_address
-from cerebro.backend.gang.rendezvous import Rendezvous, split_address
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, split_address
 from cerebro.backend.gang.torchrun import publish
+from cerebro.backend.limits import START, Limits
 from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
 
 #: The longest line that is read.
 LINE_BYTES = 4096
-#: Processes of one start come within so many seconds, or not at all.
-LINGER_S = 10.0
+#: At the end of a run, processes that a launcher has started are waited for so long: they would
+#: wait for rank 0 in vain. Those that people start may as well wait for the next run.
+LINGER_S = 30.0
 #: How often it is said who is missing.
 REMIND_S = 60.0
+_PAUSE_S = 0.2
 _ANSWER_S = 10.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -59,12 +62,26 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
     muster = Muster(rendezvous, run)
     code = 0
     try:
-        yield muster
+        with _patient_start(rendezvous.patience_s):
+            yield muster
     except BaseException as error:
         code = exit_code_of(error)
         raise
     finally:
         muster.dismiss(code)
+
+
+@contextlib.contextmanager
+def _patient_start(patience_s: float) -> Iterator[None]:
+    """A leader is ready once all ranks are: it may take as long as they may."""
+    before = os.environ.get(START)
+    if before is None:
+        os.environ[START] = str(max(patience_s, Limits().start_s))
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(START, None)
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -118,7 +135,10 @@ class Muster:
 
     def dismiss(self, code: int) -> None:
         """Tell all agents how the run has ended; those on their way are waited for a little."""
-        deadline = time.monotonic() + (0.0 if code in (75, 130) else LINGER_S)
+        is_launched = self._rendezvous.kind is not Kind.FLAGS
+        deadline = time.monotonic() + (
+            LINGER_S if is_launched and code not in (75, 130) else _PAUSE_S
+        )
         while self._missing(self._came) and time.monotonic() < deadline:
             time.sleep(0.05)
         self._code = code
@@ -209,6 +229,8 @@ class Muster:
             if found[name] != value:
                 what = _WORDS[name]
                 return f"{what} must be {value!r} as on rank 0, but got {found[name]!r} on {host}."
+        if local < 1:
+            return "an agent must have ranks, but got none."
         ranks = range(first, first + local)
         if not own.local <= first < first + local <= own.world:
             return f"ranks {own.local} to {own.world - 1} are waited for, but got {_name(ranks)}."

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
 
-from cerebro.data.columns import Index, as_index
+from cerebro.data.ahead import ahead
+from cerebro.data.columns import LARGE, Index, as_index
 from cerebro.storage.disk import Buffer
 from cerebro.storage.store import explain
 
@@ -18,6 +19,8 @@ from cerebro.storage.store import explain
 SCRATCH = ".etl"
 #: Columns that say where a row comes from; no column of a source may be called like that.
 FILE, LINE = "__file__", "__line__"
+#: Columns that are looked at at a time.
+_THREADS = 2
 
 
 class Row(dict[str, Any]):
@@ -133,7 +136,13 @@ class Staged:
     @classmethod
     def of(cls, table: pa.Table) -> Self:
         """Rows in memory, in one piece: they are taken faster from there."""
-        return cls(_wide(table).combine_chunks())
+        wide = _wide(table)
+
+        def whole(name: str) -> pa.Table:
+            return wide.select([name]).combine_chunks(memory_pool=LARGE)
+
+        parts = ahead(whole, wide.schema.names, _THREADS)
+        return cls(pa.table([part.column(0) for part in parts], schema=wide.schema))
 
     @classmethod
     def map(cls, path: str) -> Self:
@@ -146,10 +155,16 @@ class Staged:
         return cls(pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped))).read_all())
 
     def digest(self) -> str:
-        """The SHA-256 of the file that `write_staged` would write."""
+        """A SHA-256 of the rows: that of the SHA-256 of all columns."""
+        found = ahead(self._digest, self.table.schema.names, _THREADS)
+        return hashlib.sha256("".join(found).encode()).hexdigest()
+
+    def _digest(self, name: str) -> str:
+        """That of the Arrow file a column would be."""
+        column = self.table.select([name])
         hashed = _Hashed(None)
-        with pa.ipc.new_file(pa.PythonFile(hashed, mode="w"), self.table.schema) as writer:
-            for batch in self.table.to_batches():
+        with pa.ipc.new_file(pa.PythonFile(hashed, mode="w"), column.schema) as writer:
+            for batch in column.to_batches():
                 writer.write_batch(batch)
         return hashed.digest.hexdigest()
 

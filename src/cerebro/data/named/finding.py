@@ -92,8 +92,9 @@ def _refuse_unread(data: NamedData, folders: list[str]) -> None:
 def _missing(data: NamedData, source: str | None) -> str:
     wanted = "; or ".join(dict.fromkeys(", ".join(form.usual_names) for form in data.forms))
     looked = ", ".join([*places(source), *(data.system_folders if source is None else ())])
-    below = [folder for folder in data.folders if folder]
-    also = f" (each itself or its {', '.join(below)})" if below else ""
+    below = ", ".join(folder for folder in data.folders if folder)
+    itself = "" in data.folders or source is not None
+    also = f" ({'there, or ' if itself else ''}in a folder {below} of it)" if below else ""
     if data.origin is not None:
         todo = f"Get them with `cerebro data get {data.name}`, or say where they are: source."
     else:

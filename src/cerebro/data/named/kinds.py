@@ -35,17 +35,16 @@ class Options:
         (64, 64, 3)
         """
         given = self.own[name]
-        sizes = [each for each in given if _is_size(each)] if isinstance(given, list) else None
-        if sizes is None or sizes != given or length not in (None, len(sizes)):
+        found: list[int] = []
+        if isinstance(given, list | tuple):
+            found = [each for each in given if type(each) is int and each >= 1]
+        is_whole = isinstance(given, list | tuple) and len(found) == len(given)
+        if not is_whole or length not in (None, len(found)):
             many = "" if length is None else f"{length} "
             raise UsageError(
                 f"{name} must be a list of {many}whole numbers >= 1, but is {given!r}."
             )
-        return tuple(each for each in sizes if isinstance(each, int))
-
-
-def _is_size(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

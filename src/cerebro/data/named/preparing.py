@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -18,7 +20,8 @@ from cerebro.data.named.finding import find, home
 from cerebro.data.named.kinds import COMMON, Found, NamedData, Options, Rows
 from cerebro.data.named.waiting import sole_maker
 from cerebro.data.writers import from_arrays
-from cerebro.errors import DataError, StoreError, UsageError
+from cerebro.errors import DataError, UsageError
+from cerebro.storage.store import explain
 from cerebro.types import Json
 
 #: Part of the name of what is prepared: a new number where the same options give other bytes.
@@ -81,13 +84,19 @@ def check_options(data: NamedData, options: Mapping[str, Json]) -> Options:
                 f"{', '.join(sorted(known))}."
             )
     chosen = {**known, **options}
-    return Options(
+    checked = Options(
         n_train=None if chosen["n_train"] is None else _count("n_train", chosen),
         n_valid=None if chosen["n_valid"] is None else _count("n_valid", chosen),
         shards=_count("shards", chosen),
         seed=_count("seed", chosen, least=0),
         own={option: value for option, value in chosen.items() if option not in COMMON},
     )
+    for option, value in checked.own.items():
+        if option.endswith("_shape"):
+            checked.shape(option, 3 if option == "input_shape" else None)
+        elif isinstance(known[option], bool) and not isinstance(value, bool):
+            raise UsageError(f"{option} must be true or false, but is {value!r}.")
+    return checked
 
 
 def _count(option: str, chosen: Mapping[str, Json], *, least: int = 1) -> int:
@@ -105,6 +114,18 @@ def prepared_name(data: NamedData, options: Options, found: Found) -> str:
     what = {"format": _FORMAT, "name": data.name, "options": chosen, "files": found.sizes()}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
     return f"{data.name}-{digest[:12]}"
+
+
+def prepared_paths(data: NamedData) -> list[str]:
+    """What is prepared of a data set in the usual folder, with whatever options."""
+    folder = os.path.join(home(), PREPARED)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    pattern = re.compile(rf"{re.escape(data.name)}-[0-9a-f]{{12}}")
+    paths = [os.path.join(folder, name) for name in names if pattern.fullmatch(name)]
+    return [path for path in paths if os.path.exists(os.path.join(path, FILE))]
 
 
 def _prepare(
@@ -156,12 +177,11 @@ def _first(data: NamedData, rows: Rows, option: str, count: int | None) -> Rows:
 
 def _on_disk(folder: str, shape: tuple[int, ...]) -> Array:
     """An array of bytes whose memory is a file without a name: whoever dies leaves nothing."""
+    size = max(1, math.prod(shape))
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.truncate(max(1, int(np.prod(shape, dtype=np.int64))))
+            # Writing to a map of a file that the disk has no room for would be the end of us.
+            os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, np.uint8, "r+", shape=shape)
     except OSError as error:
-        raise StoreError(
-            f"preparing needs room for {int(np.prod(shape, dtype=np.int64)):,} bytes in {folder}, "
-            f"but: {error.strerror or error}."
-        ) from error
+        raise explain(error, "write a scratch file in", folder, size) from error

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.csv
 
+from cerebro.data.columns import LARGE
 from cerebro.data.sources.cells import MISSING
 
 #: The rows that types are taken from, by their bytes.
@@ -52,6 +53,7 @@ def _read(
         read_options=pyarrow.csv.ReadOptions(use_threads=use_threads),
         parse_options=parse,
         convert_options=_convert(types),
+        memory_pool=LARGE,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Start the command and sample it, as `time` would time it."""
+    """Start the command and sample it; `command.json` says how long it took and how it ended."""
     stdin = subprocess.DEVNULL if options.lifeline else None
+    began, started = time.time(), time.perf_counter()
     process = subprocess.Popen(options.command, stdin=stdin)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: process.send_signal(number))
@@ -52,6 +55,9 @@ def _run(options: argparse.Namespace) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
+    told = {"began": began, "seconds": time.perf_counter() - started, "code": code}
+    Path(options.to).mkdir(parents=True, exist_ok=True)
+    Path(options.to, "command.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
     return code if code >= 0 else 128 - code
 
 

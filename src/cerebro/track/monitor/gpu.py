@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_uint, c_ulonglong, c_void_p
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -13,7 +14,18 @@ class _Utilization(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
+    """The second version: without what the driver keeps for itself."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("total", c_ulonglong),
+        ("reserved", c_ulonglong),
+        ("free", c_ulonglong),
+        ("used", c_ulonglong),
+    )
+
+
+_MEMORY_VERSION = ctypes.sizeof(_Memory) | 2 << 24
 
 
 class Gpus:
@@ -28,10 +40,13 @@ class Gpus:
     def __init__(self, library: str = _LIBRARY) -> None:
         self._handles: list[c_void_p] = []
         self._nvml: ctypes.CDLL | None = None
+        #: Drivers before 510 have none.
+        self._read_memory: Callable[..., int] | None = None
         try:
             nvml = ctypes.CDLL(library)
             if nvml.nvmlInit_v2() == 0:
                 self._nvml = nvml
+                self._read_memory = getattr(nvml, "nvmlDeviceGetMemoryInfo_v2", None)
                 self._find(nvml)
         except (OSError, AttributeError):
             return
@@ -47,10 +62,10 @@ class Gpus:
         if nvml is None:
             return found
         for number, handle in enumerate(self._handles):
-            used, memory, power = _Utilization(), _Memory(), c_uint()
+            used, memory, power = _Utilization(), _Memory(version=_MEMORY_VERSION), c_uint()
             if nvml.nvmlDeviceGetUtilizationRates(handle, byref(used)) == 0:
                 found[f"gpu/{number}/util"] = float(used.gpu)
-            if nvml.nvmlDeviceGetMemoryInfo(handle, byref(memory)) == 0:
+            if self._read_memory is not None and self._read_memory(handle, byref(memory)) == 0:
                 found[f"gpu/{number}/memory"] = float(memory.used)
             if nvml.nvmlDeviceGetPowerUsage(handle, byref(power)) == 0:
                 found[f"gpu/{number}/power"] = power.value / 1000

@@ -29,20 +29,27 @@ class Recorder:
     """
 
     def __init__(
-        self, sampler: Sampler, sinks: Sequence[Sink], *, interval_s: float = 1.0, ring: int = RING
+        self,
+        sampler: Sampler,
+        sinks: Sequence[Sink],
+        *,
+        interval_s: float = 1.0,
+        ring: int = RING,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sampler = sampler
         self._sinks = list(sinks)
         self._interval_s = interval_s
+        self._clock = clock
         #: The last samples, oldest first.
         self.recent: deque[Sample] = deque(maxlen=ring)
 
     def run(self, wait: Callable[[float], object]) -> None:
         """Sample until `wait`, which is given so many seconds, says true; then once more."""
-        due = time.monotonic()
+        due = self._clock()
         self.tick()
         while True:
-            now = time.monotonic()
+            now = self._clock()
             due += self._interval_s
             if due < now:
                 due += self._interval_s * ((now - due) // self._interval_s + 1)

@@ -104,16 +104,13 @@ def summed_up(before: Sample, samples: Sequence[Sample]) -> dict[str, float]:
     >>> summed_up(first, [Sample(2.0, "a", {"network/lo/in": 300.0, "cpu/tree": 50.0})])
     {'network/lo/in': 100.0, 'cpu/tree': 50.0}
     """
-    last = samples[-1]
+    passed = max(samples[-1].time_s - before.time_s, 1e-9)
     found: dict[str, float] = {}
-    for what, value in last.values.items():
-        if what.startswith("process/"):
-            continue
+    for what in dict.fromkeys(what for sample in samples for what in sample.values):
+        seen = [sample.values[what] for sample in samples if what in sample.values]
         if what.startswith(COUNTERS):
-            passed = max(last.time_s - before.time_s, 1e-9)
-            found[what] = (value - before.values.get(what, value)) / passed
-        else:
-            seen = [sample.values[what] for sample in samples if what in sample.values]
+            found[what] = (seen[-1] - before.values.get(what, seen[-1])) / passed
+        elif not what.startswith("process/"):
             found[what] = sum(seen) / len(seen)
     return found
 

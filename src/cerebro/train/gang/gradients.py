@@ -72,7 +72,7 @@ class GradientSync:
         self._works: list[Any] = []
         self._unused: list[tuple[Tensor, Tensor]] = []
         self._hooks = [
-            param.register_post_accumulate_grad_hook(self._hook(bucket))
+            param.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
             for param in bucket.params
         ]

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from cerebro.train.torch.buffer import allocate_pages
 from cerebro.train.visit import State
@@ -41,7 +42,7 @@ class Gang:
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         rank: int,
         size: int,
         *,
@@ -55,8 +56,8 @@ class Gang:
         #: Seconds spent in waiting for other ranks, so far.
         self.waited_s = 0.0
         try:
-            self._control = _gloo(store, rank, size, own_host)
-            self._gradients = self._control if gradients == "gloo" else _nccl(store, rank, size)
+            self._control: Any = _gloo(store, rank, size, own_host)
+            self._gradients: Any = self._control if gradients == "gloo" else _nccl(store, rank, size)
         except RuntimeError as error:
             raise _broken(error) from error
 
@@ -90,7 +91,9 @@ class Gang:
         sizes = [int(size) for size in self.gather(torch.tensor([len(data)]))]
         padded = torch.frombuffer(bytearray(data.ljust(max(sizes))), dtype=torch.uint8)
         rows = self.gather(padded)
-        return [json.loads(bytes(row[:size].tolist())) for row, size in zip(rows, sizes, strict=True)]
+        return [
+            json.loads(bytes(row[:size].tolist())) for row, size in zip(rows, sizes, strict=True)
+        ]
 
     def spread(self, tensor: Tensor) -> None:
         """Give all ranks the tensor of rank 0, in place."""
@@ -124,9 +127,10 @@ class Gang:
 
     def close(self) -> None:
         """Leave: the others notice at their next call, or in the one they are waiting in."""
-        for group in {id(g): g for g in (self._gradients, self._control)}.values():
+        groups = {id(group): group for group in (self._gradients, self._control)}
+        self._gradients = self._control = _Left()
+        for group in groups.values():
             group.shutdown()
-        del self._gradients, self._control
 
     def _wait_for(self, name: str, *arguments: Any) -> None:
         try:
@@ -136,7 +140,17 @@ class Gang:
         self.wait([work])
 
 
-def _gloo(store: dist.Store, rank: int, size: int, own_host: str) -> Any:
+class _Left:
+    """In place of connections that were given up."""
+
+    def shutdown(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("this rank has left")
+
+
+def _gloo(store: Store, rank: int, size: int, own_host: str) -> Any:
     # Not the process's default group: there may be several gangs in a process's life.
     gloo = cast(Any, dist.ProcessGroupGloo)
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
@@ -145,14 +159,14 @@ def _gloo(store: dist.Store, rank: int, size: int, own_host: str) -> Any:
     options._devices = [gloo.create_device(**where)]
     options._threads = 2
     options._timeout = _CONNECT
-    group = gloo(dist.PrefixStore("gloo", store), rank, size, options)
+    group = gloo(PrefixStore("gloo", store), rank, size, options)
     group._set_default_timeout(_FOREVER)
     return group
 
 
-def _nccl(store: dist.Store, rank: int, size: int) -> Any:
+def _nccl(store: Store, rank: int, size: int) -> Any:
     nccl = cast(Any, dist.ProcessGroupNCCL)
-    return nccl(dist.PrefixStore("nccl", store), rank, size, nccl.Options())
+    return nccl(PrefixStore("nccl", store), rank, size, nccl.Options())
 
 
 def _meta_of(state: State | None) -> Any:

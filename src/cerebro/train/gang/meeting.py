@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import cast
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from cerebro.errors import UsageError, WorkerError
 from cerebro.train.gang.group import Gang, GangBroken
@@ -30,7 +31,7 @@ _SAME = {
     "device": "the kind of device",
     "threads": "the number of threads",
 }
-_LOOK_S = 0.1
+_LOOK_S = 0.01
 _ANSWER = timedelta(seconds=30)
 _RETRY_S = (0.05, 1.0)
 
@@ -48,7 +49,7 @@ class Meeting:
         port = listener.getsockname()[1]
         self._size = size
         self._own_host = own_host
-        self._store = dist.TCPStore(
+        self._store = TCPStore(
             host, port, None, True, _ANSWER, False, master_listen_fd=listener.detach()
         )
 
@@ -64,13 +65,15 @@ class Meeting:
         while not self._store.check(keys):
             watch()
             if time.monotonic() > deadline:
-                missing = [str(r) for r in range(1, self._size) if not self._store.check([_here(r)])]
+                missing = [
+                    str(r) for r in range(1, self._size) if not self._store.check([_here(r)])
+                ]
                 raise WorkerError(
                     f"all ranks of a gang of {self._size} must come within {deadline_s:g} s, but "
-                    f"rank {', '.join(missing)} did not. Start them, or see why they ended."
+                    f"{', '.join(missing)} did not. Start them, or see why they ended."
                 )
-            with contextlib.suppress(dist.DistStoreError):
-                self._store.wait(keys, timedelta(seconds=_LOOK_S))
+            # Not a wait with a time limit: PyTorch tells of each on stderr.
+            time.sleep(_LOOK_S)
         for rank in range(1, self._size):
             if self._store.add(_claims(rank), 0) > 1:
                 raise self.refuse(f"every rank must come once, but rank {rank} came twice.")
@@ -156,13 +159,13 @@ class Visitor:
             self._store.get(_failure(self._rank))
 
 
-def _connect(host: str, port: int, deadline: float, deadline_s: float) -> dist.TCPStore:
+def _connect(host: str, port: int, deadline: float, deadline_s: float) -> TCPStore:
     pause, longest = _RETRY_S
     while True:
         try:
             # PyTorch's own attempts are told on stderr, each of them.
             socket.create_connection((host, port), timeout=5.0).close()
-            return dist.TCPStore(host, port, None, False, _ANSWER, False)
+            return TCPStore(host, port, None, False, _ANSWER, False)
         except (OSError, dist.DistError) as error:
             if time.monotonic() + pause > deadline:
                 raise WorkerError(
@@ -174,7 +177,7 @@ def _connect(host: str, port: int, deadline: float, deadline_s: float) -> dist.T
 
 
 def _here(rank: int) -> str:
-    return f"here/{rank}"
+    return f"rank {rank}"
 
 
 def _claims(rank: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -63,10 +63,8 @@ def require_same(gang: Gang, tensors: Mapping[str, Tensor], when: str, why: str)
         )
 
 
-def _missing(names: list[object]) -> dict[str, int]:
+def _missing(names: Sequence[object]) -> dict[str, int]:
     sets = [set(row) if isinstance(row, list) else set() for row in names]
     return {
-        str(name): rank
-        for rank, own in enumerate(sets)
-        for name in sorted(map(str, own ^ sets[0]))
+        str(name): rank for rank, own in enumerate(sets) for name in sorted(map(str, own ^ sets[0]))
     }

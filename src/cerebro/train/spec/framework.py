@@ -35,8 +35,9 @@ from cerebro.train.torch.buffer import PrivateCopy, copy_state
 from cerebro.train.torch.build import Builder, seed_everything
 from cerebro.train.torch.export import export_model
 from cerebro.train.torch.files import load_model_file
-from cerebro.train.torch.framework import pick_device, require_finite, warm_up
+from cerebro.train.torch.machine import pick_device, warm_up
 from cerebro.train.torch.memory import device_bytes, memory_guard
+from cerebro.train.torch.step import require_finite
 from cerebro.train.visit import (
     Allocate,
     Group,

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -19,6 +18,10 @@ from cerebro.errors import UsageError
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
 from cerebro.track.graph import GraphNode
+from cerebro.train.gang.gradients import BucketMemory
+from cerebro.train.gang.group import Gang
+from cerebro.train.gang.parts import part_of
+from cerebro.train.gang.visit import GangVisit, add_up, compare_new
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
 from cerebro.train.score.calls import ScoreCall, ScoreReport
@@ -33,12 +36,13 @@ from cerebro.train.torch.device import Rows
 from cerebro.train.torch.export import export_model
 from cerebro.train.torch.files import load_model_file
 from cerebro.train.torch.graph import model_graph
+from cerebro.train.torch.machine import pick_device, warm_up
 from cerebro.train.torch.memory import device_bytes, memory_guard
 from cerebro.train.torch.metrics import metrics_of
 from cerebro.train.torch.precision import amp_of, autocast, precision
 from cerebro.train.torch.score import score_shard
 from cerebro.train.torch.state import Components
-from cerebro.train.torch.step import TrainStep, micro_batch_of, scalar
+from cerebro.train.torch.step import TrainStep, micro_batch_of, require_finite, scalar
 from cerebro.train.visit import (
     Allocate,
     Diverged,
@@ -346,47 +350,6 @@ class TorchFramework:
     def _generator(self, call: VisitCall) -> torch.Generator:
         generator = torch.Generator(device=self._device)
         return generator.manual_seed(self._seed_for("augment", call))
-
-
-def warm_up(device: torch.device) -> None:
-    """Make PyTorch load what it loads at a first step (over a second) before the first visit."""
-    weight = torch.zeros(1, device=device, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    with warnings.catch_warnings():
-        # On CUDA it may say that the thread of the backward pass had no context: now it has.
-        warnings.simplefilter("ignore", UserWarning)
-        nn.functional.linear(weight, weight.unsqueeze(0)).sum().backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-
-
-def pick_device(device: str, worker: int) -> torch.device:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        chosen = torch.device(device)
-        if chosen.type == "cuda" and chosen.index is None:
-            chosen = torch.device("cuda", worker % max(1, torch.cuda.device_count()))
-        if chosen.type != "cpu":
-            torch.empty(1, device=chosen)
-        if chosen.type == "cuda":
-            # Graphs, streams and kernels go by the current device.
-            torch.cuda.set_device(chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(
-            f"device must name a device of this machine, but {device!r}: {error}"
-        ) from error
-    return chosen
-
-
-def require_finite(parts: Components) -> None:
-    for name, tensor in parts.parameters():
-        # A sum is ten times as cheap, and finite unless something is wrong or about to be.
-        if (
-            tensor.is_floating_point()
-            and not math.isfinite(tensor.sum().item())
-            and not bool(torch.isfinite(tensor).all())
-        ):
-            raise Diverged(f"{name} is not finite after the visit")
 
 
 def _step_scheduler(scheduler: Any, loss: Any) -> None:

@@ -106,6 +106,18 @@ class TrainStep:
             self._scaler.update()
 
 
+def require_finite(parts: Components) -> None:
+    """Raise where what is trained has numbers that are none."""
+    for name, tensor in parts.parameters():
+        # A sum is ten times as cheap, and finite unless something is wrong or about to be.
+        if (
+            tensor.is_floating_point()
+            and not math.isfinite(tensor.sum().item())
+            and not bool(torch.isfinite(tensor).all())
+        ):
+            raise Diverged(f"{name} is not finite after the visit")
+
+
 def split(batch: Batch, rows: int, size: int) -> Iterator[tuple[Batch, int]]:
     """Parts of at most so many rows; what has not one entry for each row is in all of them."""
     cut = {name: value for name, value in batch.items() if length_of(value) == rows}

@@ -1,0 +1,122 @@
+"""The charts of a benchmark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerebro.bench.cases import Case
+from cerebro.bench.chart import BarChart, LineChart, Series
+from cerebro.bench.measurement import PARTS, NodeUse
+
+#: More lines than this are not told apart.
+_MOST_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Charts by the section that they belong to."""
+
+    split: BarChart | None
+    #: Of each setting: processors, memory.
+    usage: tuple[tuple[str, tuple[LineChart, ...]], ...]
+    convergence: tuple[LineChart, ...]
+
+    @property
+    def lines(self) -> list[LineChart]:
+        return [chart for _, charts in self.usage for chart in charts] + list(self.convergence)
+
+
+def draw(cases: Sequence[Case]) -> Figures:
+    """All charts that the cases have something for."""
+    done = [case for case in cases if case.is_done]
+    return Figures(
+        split=_split(done) if done else None,
+        usage=tuple((case.setting.label, _usage(case)) for case in done),
+        convergence=tuple(chart for chart in _convergence(done) if not chart.is_empty),
+    )
+
+
+def _split(cases: Sequence[Case]) -> BarChart:
+    bars = [
+        (case.setting.label, tuple(case.step_ms[part] for part in PARTS))
+        for case in cases
+        if math.isfinite(sum(case.step_ms.values()))
+    ]
+    return BarChart(
+        name="split",
+        title="Where the time of a training step goes",
+        x_label="milliseconds for each training step",
+        parts=PARTS,
+        bars=tuple(bars),
+    )
+
+
+def _usage(case: Case) -> tuple[LineChart, ...]:
+    nodes, key, label = case.shown.nodes, case.setting.key, case.setting.label
+    charts = [
+        _over_time(f"{key}-cpu", f"CPU: {label}", "% of one core", nodes, ("cpu/tree",), scale=1.0),
+        _over_time(
+            f"{key}-memory", f"Memory: {label}", "MB", nodes, ("memory/tree_rss",), scale=1e-6
+        ),
+    ]
+    gpus = sorted({what for use in nodes for what in use.series if what.startswith("gpu/")})
+    if gpus:
+        busy = tuple(what for what in gpus if what.endswith("/util"))
+        charts.append(_over_time(f"{key}-gpu", f"GPU: {label}", "% busy", nodes, busy, scale=1.0))
+    return tuple(chart for chart in charts if not chart.is_empty)
+
+
+def _over_time(
+    name: str,
+    title: str,
+    unit: str,
+    nodes: Sequence[NodeUse],
+    wanted: Sequence[str],
+    *,
+    scale: float,
+) -> LineChart:
+    series = [
+        Series(
+            use.node if len(wanted) == 1 else f"{use.node} {what}",
+            use.series[what][0],
+            tuple(value * scale for value in use.series[what][1]),
+        )
+        for use in nodes
+        for what in wanted
+        if what in use.series
+    ]
+    return LineChart(
+        name=name, title=title, x_label="seconds", y_label=unit, series=tuple(series[:_MOST_LINES])
+    )
+
+
+def _convergence(cases: Sequence[Case]) -> list[LineChart]:
+    """Against time and against rows; settings in as many charts as it takes."""
+    charts = []
+    for start in range(0, len(cases), _MOST_LINES):
+        group = cases[start : start + _MOST_LINES]
+        part = f"-{start // _MOST_LINES + 1}" if len(cases) > _MOST_LINES else ""
+        metric = group[0].shown.metric
+        for name, label in (("time", "seconds since the first visit"), ("rows", "rows seen")):
+            series = tuple(
+                Series(
+                    case.setting.label,
+                    tuple(p.seconds if name == "time" else float(p.samples) for p in curve),
+                    tuple(p.value for p in curve),
+                )
+                for case in group
+                if (curve := case.shown.curve)
+            )
+            charts.append(
+                LineChart(
+                    name=f"convergence-{name}{part}",
+                    title=f"{metric} against {'time' if name == 'time' else 'rows seen'}",
+                    x_label=label,
+                    y_label=metric,
+                    series=series,
+                    from_zero=False,
+                )
+            )
+    return charts

@@ -1,0 +1,119 @@
+"""What `cerebro run` does for recipes: prepares their data, tells of their model and their end."""
+
+from __future__ import annotations
+
+import code
+import contextlib
+import importlib
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.cli.recipe_options import RecipeWish
+from cerebro.config.recipe import RecipeExperiment, check_nodes
+from cerebro.config.schema import ExperimentConfig
+from cerebro.data import open_dataset
+from cerebro.errors import UsageError
+from cerebro.results import Result
+from cerebro.track.monitor.profile import Profile, profiling
+from cerebro.track.text import show_seconds
+from cerebro.types import Mode, trial_id
+from cerebro.zoo.params import section
+
+logger = logging.getLogger("cerebro.cli")
+
+_TOP_K = "val_top_k_categorical_accuracy"
+
+
+def ready(config: ExperimentConfig, wish: RecipeWish, *, is_leading: bool) -> ExperimentConfig:
+    """The same with its data ready; those of a recipe are prepared now, unless they are there."""
+    if not isinstance(config, RecipeExperiment):
+        return config
+    if wish.nodes is not None:
+        check_nodes(config.recipe, wish.nodes)
+    say = logger.info if is_leading else logger.debug
+    if config.recipe.description:
+        say("%s", config.recipe.description)
+    say("output: %s/%s", config.store.rstrip("/"), config.name)
+    if config.recipe.device.inter_threads is not None:
+        say("device.inter_threads is read for old files: PyTorch's own number is kept.")
+    found = config.prepare(lambda text: say("%s", text))
+    check_pictures(found)
+    if wish.is_verbose and is_leading:
+        logger.debug("%s", describe_model(found))
+    return found
+
+
+def sampled(
+    config: ExperimentConfig, spot: Rendezvous | None
+) -> contextlib.AbstractContextManager[object]:
+    """What a recipe's `profile` asks for, while it is run: once on each machine."""
+    if not isinstance(config, RecipeExperiment) or (spot is not None and spot.position > 0):
+        return contextlib.nullcontext()
+    where = f"{config.store.rstrip('/')}/{config.name}"
+    profile = Profile.parse(config.recipe.profile)
+    return profiling(profile, where, node=0 if spot is None else spot.first)
+
+
+def check_pictures(config: RecipeExperiment) -> None:
+    """Raise UsageError unless the model takes the pictures that there are."""
+    height, width, channels = config.recipe.model.input_shape
+    shape = open_dataset(config.data).schema["x"].shape
+    if shape != (channels, height, width):
+        there = [*shape[1:], shape[0]]
+        raise UsageError(
+            f"input_shape of the model must be that of the pictures, {there}, but is "
+            f"{config.recipe.model.input_shape}."
+        )
+
+
+def describe_model(config: RecipeExperiment) -> str:
+    """The layers of a recipe's model and how many parameters it has; PyTorch is loaded for it."""
+    from cerebro import zoo
+
+    first = {name: domain.nth(0) for name, domain in config.space.items() if domain.num_listed()}
+    model = zoo.build(**section(first, "model"))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return f"{model}\n{count:,} parameters"
+
+
+def tell_best(result: Result, config: RecipeExperiment) -> None:
+    """Write the best validation accuracy, and top 5 if asked for, and what an epoch took."""
+    curves = {trial.number: result.history(trial.number) for trial in result.trials}
+    asked = {"val_accuracy": "best validation accuracy", _TOP_K: "best top-5 accuracy"}
+    for name, words in asked.items():
+        found = [
+            (float(row[name]), number, epoch)
+            for number, rows in curves.items()
+            for epoch, row in enumerate(rows)
+            if name in row
+        ]
+        if found:
+            best, number, epoch = max(found, key=lambda each: (each[0], -each[1], -each[2]))
+            print(f"{words}: {best:.4f} ({trial_id(number)}, epoch {epoch + 1})")
+    seconds = [each for trial in result.trials for each in result.seconds(trial.number)]
+    if seconds:
+        print(f"mean time of an epoch: {sum(seconds) / len(seconds):.3g} s")
+    if result.time_to_target_s is not None and config.goal is not None:
+        sign = "<=" if config.mode[0] is Mode.MIN else ">="
+        print(
+            f"goal reached: {config.goal.get('metric', config.metric[0])} {sign} "
+            f"{config.goal['target']} after {show_seconds(result.time_to_target_s)} "
+            f"({result.time_to_target_s:.1f} s)"
+        )
+    elif config.goal is not None:
+        print("goal not reached")
+
+
+def open_shell(result: Result) -> None:
+    """A Python shell with the result: IPython's, where that is installed."""
+    names: Mapping[str, Any] = {"result": result}
+    hello = "`result` is what was found: result.best, result.leaderboard(), result.load_model()"
+    if find_spec("IPython"):
+        importlib.import_module("IPython").embed(
+            header=hello, user_ns=dict(names), colors="neutral"
+        )
+    else:
+        code.interact(banner=hello, local=dict(names), exitmsg="")

@@ -1,0 +1,74 @@
+"""Jobs on a real SLURM: a controller and two slurmd, each in a network namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.namespaces import machines
+from tests.cluster.ranks import cerebro, digest, make_project
+from tests.cluster.slurm import SlurmCluster, why_no_slurm
+from tests.processes import ROOT, wait_for
+
+pytestmark = pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm()))
+
+#: Steps of a run in the limit test, and how long each takes: together longer than SLURM may take
+#: to notice that a limit is near (it looks every 30 s).
+EPOCHS, PACE_S = 8, 0.9
+LIMIT = ["--time", "1", "--signal-before", "25"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with machines(["n1", "n2"], "10.78.0") as nodes:
+        found = SlurmCluster(tmp_path_factory.mktemp("slurm"), nodes)
+        try:
+            found.start()
+            yield found
+        finally:
+            found.stop()
+
+
+def launch(cluster: SlurmCluster, experiment: Path, *options: str) -> int:
+    """The number of a job that `cerebro launch slurm` has handed in."""
+    command = cerebro("launch", "slurm", experiment.name, "--nodes", "2", *options)
+    said = cluster.run(*command, cwd=experiment.parent)
+    return int(said.split()[1])
+
+
+def read_log(experiment: Path, job: int) -> str:
+    return (experiment.parent / "logs" / f"experiment-{job}.out").read_text(errors="replace")
+
+
+def test_a_job_that_hits_its_limit_ends_as_one_that_does_not(cluster, tmp_path):
+    cut, whole = (
+        make_project(tmp_path / name, pace_s=PACE_S, epochs=EPOCHS) for name in ("cut", "whole")
+    )
+    jobs = [launch(cluster, cut, *LIMIT), launch(cluster, whole, "--time", "30")]
+    wait_for(lambda: "rank 0 of 2" in _log(cut, jobs[0]), "the first rank", 60.0)
+    shown = cluster.run(*cerebro("status", jobs[0]), cwd=tmp_path)
+    assert "running" in shown
+    assert "n[1-2]" in shown
+    assert "rank 0 of 2" in shown
+
+    ends = [cluster.wait_for_end(job, 240.0) for job in jobs]
+    logs = [read_log(cut, jobs[0]), read_log(whole, jobs[1])]
+    assert [end["JobState"] for end in ends] == ["COMPLETED", "COMPLETED"], "\n---\n".join(logs)
+    assert int(ends[0]["Restarts"]) >= 1
+    assert int(ends[1]["Restarts"]) == 0
+    assert "state saved: back into the queue" in logs[0]
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 on" in logs[1]
+    assert digest(cut) == digest(whole)
+    assert "completed" in cluster.run(*cerebro("launch", "status", jobs[0]), cwd=tmp_path)
+
+
+def _log(experiment: Path, job: int) -> str:
+    try:
+        return read_log(experiment, job)
+    except FileNotFoundError:
+        return ""

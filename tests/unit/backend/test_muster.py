@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+from dataclasses import replace
+
+import pytest
+
+from cerebro import __version__
+from cerebro.backend.gang import agent
+from cerebro.backend.gang.agent import serve
+from cerebro.backend.gang.muster import mustered
+from cerebro.backend.gang.rendezvous import Rendezvous, read_flags
+from cerebro.errors import UsageError, WorkerError
+from tests.processes import wait_for
+
+
+def spots(nodes: int = 2) -> list[Rendezvous]:
+    """The places of some machines, all at a free port of this one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    found = [read_flags(nodes=nodes, procs=1, node=n, master=address) for n in range(nodes)]
+    return [spot for spot in found if spot is not None]
+
+
+class Caller:
+    """A process that talks to a muster."""
+
+    def __init__(self, address: str, **hello: object) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), 10)
+        self.lines = self.socket.makefile("rb")
+        if hello:
+            self.say(**hello)
+
+    def say(self, **message: object) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> dict[str, object]:
+        with contextlib.suppress(ConnectionError):
+            found: dict[str, object] = json.loads(self.lines.readline() or b"{}")
+            return found
+        return {}
+
+    def close(self) -> None:
+        self.lines.close()
+        self.socket.close()
+
+
+HELLO = {
+    "cerebro": __version__,
+    "key": "",
+    "run": "cifar",
+    "world": 2,
+    "first": 1,
+    "local": 1,
+    "host": "n1",
+}
+
+
+def test_an_agent_hears_where_the_gang_meets_and_how_the_run_ends():
+    leading, _ = spots()
+    with mustered(leading, "cifar") as place:
+        caller = Caller(place.address, **HELLO)
+        assert caller.hear() == {"gang": place.gang}
+        assert place.gang != place.address
+    assert caller.hear() == {"done": 0}
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError("wrong"), 2), (KeyboardInterrupt(), 130), (SystemExit(75), 75), (OSError(), 1)],
+    ids=["usage", "Ctrl-C", "saved", "other"],
+)
+def test_agents_end_with_the_code_of_rank_0(error, code):
+    leading, _ = spots()
+    callers: list[Caller] = []
+
+    def end_with_it() -> None:
+        with mustered(leading, "cifar") as place:
+            callers.append(Caller(place.address, **HELLO))
+            callers[0].hear()
+            raise error
+
+    with pytest.raises(type(error)):
+        end_with_it()
+    assert callers[0].hear() == {"done": code}
+    callers[0].close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"run": "mnist"},
+            "the name of the run must be 'cifar' as on rank 0, but got 'mnist' on n1",
+        ),
+        ({"world": 3}, "the number of ranks (-n times -np) must be 2"),
+        ({"cerebro": "0.0"}, "the version of cerebro must be"),
+        ({"key": "SLURM 7.0 0"}, "the start that a process belongs to"),
+        ({"first": 2}, "ranks 1 to 1 are waited for, but got rank 2"),
+        ({"first": 0}, "ranks 1 to 1 are waited for, but got rank 0"),
+        ({"local": 0}, "must have ranks"),
+        ({"first": None}, "no agent of cerebro"),
+    ],
+    ids=["run", "world", "version", "start", "too high", "rank 0", "none", "no number"],
+)
+def test_who_does_not_belong_is_sent_away(changed, message):
+    leading, _ = spots()
+    with mustered(leading, "cifar") as place:
+        caller = Caller(place.address, **{**HELLO, **changed})
+        assert message in str(caller.hear()["refused"])
+        assert caller.hear() == {}
+    caller.close()
+
+
+def test_a_rank_comes_once_and_may_come_again_when_it_is_gone():
+    leading, _ = spots()
+    with mustered(leading, "cifar") as place:
+        first = Caller(place.address, **HELLO)
+        assert "gang" in first.hear()
+        second = Caller(place.address, **HELLO)
+        assert "must come once" in str(second.hear()["refused"])
+        first.close()
+        second.close()
+
+        def is_taken() -> bool:
+            again = Caller(place.address, **HELLO)
+            answer = again.hear()
+            again.close()
+            return "gang" in answer
+
+        wait_for(is_taken, "the place of the one that is gone")
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04pickle\n", b"[]\n", b"x" * 10_000]
+)
+def test_noise_is_answered_with_a_refusal_or_not_at_all(line):
+    leading, _ = spots()
+    with mustered(leading, "cifar") as place:
+        caller = Caller(place.address)
+        caller.socket.sendall(line)
+        assert set(caller.hear()) <= {"refused"}
+        well = Caller(place.address, **HELLO)
+        assert "gang" in well.hear()
+    well.close()
+    caller.close()
+
+
+def test_what_befalls_an_agent_reaches_rank_0():
+    leading, _ = spots()
+    stops: list[int] = []
+    failures: list[WorkerError] = []
+    with mustered(leading, "cifar") as place:
+        place.on_stop = stops.append
+        place.on_failure = failures.append
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        caller.say(stop=int(signal.SIGUSR1))
+        caller.say(stop=int(signal.SIGUSR1))
+        caller.say(stop=9)
+        caller.say(failed="rank 1 cannot \x1b[2J join")
+        wait_for(lambda: failures, "the failure")
+    assert stops == [signal.SIGUSR1]
+    assert str(failures[0]) == "n1: rank 1 cannot ?[2J join"
+    caller.close()
+
+
+def test_the_address_must_be_of_this_machine():
+    leading = replace(spots()[0], address="192.0.2.7:29500")
+    with (
+        pytest.raises(UsageError, match=r"no address of this one|no way to"),
+        mustered(leading, "x"),
+    ):
+        pass
+
+
+def test_a_port_that_is_taken_is_told():
+    leading, _ = spots()
+    with (
+        mustered(leading, "cifar") as place,
+        pytest.raises(UsageError, match=f"listen at {leading.address}.*--master"),
+        mustered(leading, "cifar"),
+    ):
+        pass
+    assert place.address == leading.address
+
+
+def test_an_agent_that_finds_nobody_says_so():
+    following = replace(spots()[1], patience_s=0.3)
+    with pytest.raises(WorkerError, match=r"within 0 s.*--patience"):
+        serve(following, "cifar", lambda address: pytest.fail("nothing to do"))
+
+
+def test_an_agent_that_is_sent_away_says_why(monkeypatch):
+    monkeypatch.setattr(agent, "REFUSED_S", 0.0)
+    leading, following = spots()
+    with (
+        mustered(leading, "cifar"),
+        pytest.raises(UsageError, match="refuses this process: the name of the run"),
+    ):
+        serve(following, "mnist", lambda address: pytest.fail("nothing to do"))

@@ -1,0 +1,359 @@
+"""Recipes: what a file says, what is wrong with it and where, and the experiment it becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cerebro.config.files import is_recipe_file, load_file, show_file
+from cerebro.config.recipe import RecipeExperiment, check_nodes
+from cerebro.config.recipe_schema import Loss, Metric
+from cerebro.errors import ConfigError, UsageError
+from cerebro.search.domain import Choice, Constant, LogUniform
+from cerebro.zoo.objectives import LOSSES, METRICS
+
+RECIPE = """\
+description: a test
+output_dir: out/run-1
+data:
+  name: dummy
+  n_train: 64
+  n_valid: 32
+model:
+  name: cnn
+  input_shape: [16, 16, 3]
+  n_classes: 1
+optimizer:
+  name: Adam
+  lr: 0.001
+training:
+  batch_size: 16
+  n_epochs: 3
+  loss: binary_crossentropy
+  metrics: [accuracy]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("SCRATCH", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def load(text: str = RECIPE, *overrides: str) -> RecipeExperiment:
+    Path("recipe.yaml").write_text(text)
+    found = load_file("recipe.yaml", overrides)
+    assert isinstance(found, RecipeExperiment)
+    return found
+
+
+def refused(text: str = RECIPE, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text, *overrides)
+    return str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    assert old in RECIPE
+    return RECIPE.replace(old, new)
+
+
+# What it becomes
+
+
+def test_a_recipe_becomes_an_experiment():
+    found = load()
+    assert found.task == "cerebro.zoo.recipe:RecipeTask"
+    assert (found.store, found.name) == (str(Path("out").absolute()), "run-1")
+    assert (found.epochs, found.metric, found.mode) == (3, ["val_accuracy"], ["max"])
+    assert (found.parallel, found.device, found.seed) == ("auto", "auto", 0)
+    assert found.source.options == {"input_shape": [16, 16, 3], "n_train": 64, "n_valid": 32}
+
+
+def test_everything_that_decides_a_trial_is_a_param_by_its_dotted_name():
+    found = load().space
+    assert all(isinstance(domain, Constant) for domain in found.values())
+    values = {name: domain.nth(0) for name, domain in found.items()}
+    assert values == {
+        "optimizer.name": "Adam",
+        "optimizer.lr": 0.001,
+        "optimizer.lr_scaling": "linear",
+        "model.name": "cnn",
+        "model.input_shape": [16, 16, 3],
+        "model.n_classes": 1,
+        "batch_size": 16,
+        "training.n_epochs": 3,
+        "training.lr_warmup_epochs": 0,
+        "training.momentum_correction": True,
+        "training.loss": "binary_crossentropy",
+        "training.metrics": ["accuracy"],
+    }
+
+
+def test_what_varies_stands_first_and_has_the_name_that_the_rest_knows():
+    text = RECIPE + (
+        "search:\n  name: random\n  trials: 4\n  space:\n"
+        "    optimizer.lr: {loguniform: [1e-4, 1e-1]}\n    training.batch_size: [16, 32]\n"
+        "    optimizer.name: [Adam, SGD]\n    optimizer.weight_decay: [0, 1e-4]\n"
+    )
+    found = load(text)
+    assert list(found.space)[:4] == [
+        "optimizer.lr",
+        "batch_size",
+        "optimizer.name",
+        "optimizer.weight_decay",
+    ]
+    assert found.space["optimizer.lr"] == LogUniform(1e-4, 1e-1)
+    assert found.space["batch_size"] == Choice([16, 32])
+    assert (found.search, found.num_trials) == ("random", 4)
+
+
+def test_a_batch_for_all_workers_together():
+    found = load(changed("batch_size: 16", "global_batch_size: 128"))
+    assert found.space["global_batch_size"] == Constant(128)
+    assert "batch_size" not in found.space
+
+
+def test_pictures_are_changed_as_belongs_to_the_data_set_unless_told():
+    cifar = changed("name: dummy\n  n_train: 64\n  n_valid: 32", "name: cifar10")
+    found = load(cifar)
+    assert found.task == "cerebro.zoo.recipe:AugmentedTask"
+    assert found.space["data.augment"] == Constant({"shift": 0.1, "flip": True})
+    assert load(cifar, "data.augment=false").task == "cerebro.zoo.recipe:RecipeTask"
+    own = load(cifar, "data.augment={crop: 4}")
+    assert own.space["data.augment"] == Constant({"crop": 4})
+
+
+def test_imagenet_is_preprocessed_as_its_network_expects():
+    text = changed(
+        "name: dummy\n  n_train: 64\n  n_valid: 32",
+        "name: imagenet\n  train_dir: a\n  valid_dir: b",
+    )
+    found = load(text)
+    assert found.space["data.preprocess"] == Constant("resnet50")
+    assert found.source.options["train_dir"] == str(Path("a").absolute())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "device"), [("null", "auto"), ("true", "cuda"), ("1", "cuda:1"), ("false", "cpu")]
+)
+def test_the_device(gpu, device):
+    assert load(RECIPE, f"device.gpu={gpu}").device == device
+
+
+def test_threads_are_those_that_there_are(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    assert load(RECIPE, "device.intra_threads=32").threads_per_worker == 4
+    assert load(RECIPE, "device.intra_threads=2").threads_per_worker == 2
+
+
+def test_params_to_try_first_need_not_repeat_constants():
+    text = RECIPE + (
+        "search:\n  name: random\n  trials: 3\n  space: {optimizer.lr: [0.1, 0.2]}\n"
+        "  warm_start: [{optimizer.lr: 0.2}]\n"
+    )
+    (first,) = load(text).warm_start
+    assert first["optimizer.lr"] == 0.2
+    assert first["batch_size"] == 16
+
+
+# Where it goes
+
+
+def test_variables_of_the_environment_are_replaced(monkeypatch, tmp_path):
+    text = changed("out/run-1", "$SCRATCH/cnn-N${SLURM_JOB_NUM_NODES}-${SLURM_JOB_ID}")
+    monkeypatch.setenv("SCRATCH", str(tmp_path))
+    assert load(text).name == "cnn-N1-local"
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
+    assert (load(text).store, load(text).name) == (str(tmp_path), "cnn-N8-77")
+
+
+def test_an_unset_variable_is_told_with_its_line():
+    message = refused(changed("out/run-1", "$SCRATCH/run"))
+    assert message.startswith("recipe.yaml:2: ")
+    assert "the environment variable SCRATCH, which is not set" in message
+
+
+def test_a_default_may_be_given_and_may_have_variables_itself(monkeypatch):
+    monkeypatch.setenv("HERE", "/here")
+    assert load(changed("out/run-1", "${SCRATCH:-$HERE/there}/run")).store == "/here/there"
+
+
+def test_without_output_dir_a_run_is_named_after_its_file(tmp_path):
+    found = load(RECIPE.replace("output_dir: out/run-1\n", ""))
+    assert (found.store, found.name) == (str(tmp_path / "runs"), "recipe")
+
+
+# Overrides
+
+
+def test_zero_is_a_value_like_any_other():
+    found = load(RECIPE, "optimizer.lr=0", "model.dropout=0", "training.momentum_correction=false")
+    assert found.space["optimizer.lr"] == Constant(0)
+    assert found.space["model.dropout"] == Constant(0)
+    assert found.space["training.momentum_correction"] == Constant(False)
+
+
+def test_later_overrides_win_and_sections_may_be_made():
+    found = load(
+        RECIPE, "search.space.optimizer.lr=[0.1, 0.2]", "goal.target=0.5", "goal.target=0.6"
+    )
+    assert found.space["optimizer.lr"] == Choice([0.1, 0.2])
+    assert found.goal == {"target": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("lr=0.1", "unknown key 'lr'. Known: description, .*Did you mean 'optimizer.lr'?"),
+        ("optimiser.lr=0.1", "unknown key 'optimiser'.*Did you mean 'optimizer'?"),
+        ("training.n_epoch=1", "unknown key 'training.n_epoch'. Known: training.batch_size"),
+        ("optimizer.lr=fast", "`optimizer.lr` must be a number, but got 'fast'"),
+        ("optimizer.momentum=0.9", "optimizer Adam has no option 'momentum'"),
+        ("optimizer.name=Adm", "unknown optimizer 'Adm'. Known: ASGD.*Did you mean 'Adam'?"),
+        ("model.name=cnnn", "unknown model 'cnnn'. Known: cnn, mlp6, resnet50.*'cnn'?"),
+        ("data.name=dumy", "unknown data set 'dumy'. Known data sets: cifar10.*'dummy'?"),
+        ("data.n_trian=5", "data set 'dummy' has no option 'n_trian'"),
+        ("training.loss=hinge", "`training.loss` must be 'binary_crossentropy'"),
+        ("search.name=grd", "unknown search 'grd'"),
+        ("search.stopper=ashs", "unknown stopper 'ashs'"),
+        ("parallel=dpp", "`parallel`: parallel must be one of mop, ddp, hybrid, auto"),
+        ("backend=lokal", "unknown backend 'lokal'"),
+        ("optimizer", "an override is written section.key=value"),
+    ],
+    ids=str,
+)
+def test_wrong_overrides_say_which_and_list_what_exists(override, message):
+    found = refused(RECIPE, override)
+    assert found.startswith(f"override {override!r}: ")
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        load(RECIPE, override)
+
+
+# What is wrong, and where
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("lr: 0.001", "lr: -1", 13, "`optimizer.lr` must be greater than or equal to 0"),
+        ("lr: 0.001", "lr: 0.001\n  lr_scaling: cubic", 14, "'linear', 'sqrt' or 'none'"),
+        ("lr: 0.001", "lr: 0.001\n  nesterov: true", 14, "Adam has no option 'nesterov'"),
+        ("batch_size: 16", "batch_size: 16\n  global_batch_size: 32", 16, "one of the two"),
+        ("  batch_size: 16\n", "", 14, "but got neither"),
+        ("n_epochs: 3", "n_epochs: 3\n  compile: true", 17, "unknown key 'training.compile'"),
+        ("n_epochs: 3", "n_epochs: 3\n  lr_schedule: sine", 17, "unknown lr_schedule 'sine'"),
+        (
+            "n_epochs: 3",
+            "n_epochs: 3\n  lr_schedule:\n    - {start_epoch: 0, multiplier: 1}\n"
+            "    - {start_epoch: 2, end_epoch: 2, multiplier: 1}",
+            19,
+            r"lr_schedule\[1\]: `end_epoch > start_epoch`",
+        ),
+        ("name: Adam", "name: [Adam]", 12, "`optimizer.name` must be a string"),
+        ("input_shape: [16, 16, 3]", "input_shape: [16, 16]", 9, "at least 3 items"),
+        ("n_train: 64", "n_train: 0", 5, "`n_train >= 1` must hold"),
+        ("out/run-1", "out/run 1", 2, "a run's name must start with a letter"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_line(old, new, line, message):
+    text = changed(old, new)
+    found = refused(text)
+    assert found.startswith(f"recipe.yaml:{line}: "), found
+    with pytest.raises(ConfigError, match=message):
+        load(text)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ("lr: [1]", "parameter 'lr': what varies is a key of data, model"),
+        ("training.n_epochs: [1, 2]", "it is the same for all trials"),
+        ("training.lr: [1, 2]", "unknown key of training 'lr'. Known: batch_size"),
+        ("optimizer.name: [Adam, SDG]", "unknown optimizer 'SDG'.*Did you mean 'SGD'?"),
+        ("optimizer.lr_scaling: [linear, cube]", "lr_scaling must be one of"),
+        ("optimizer.lr: {uniform: [2, 1]}", "parameter 'optimizer.lr': "),
+        ("model.name: [cnn, mlp]", "unknown model 'mlp'.*Did you mean 'mlp6'?"),
+        ("training.loss: [mse, rmse]", "unknown loss 'rmse'"),
+        ("data.preprocess: [unit, other]", "preprocess must be unit, resnet50"),
+        (
+            "training.lr_schedule: [cosine, [{start_epoch: 1, multiplier: -1}]]",
+            r"lr_schedule\[0\]: multiplier must be",
+        ),
+    ],
+    ids=str,
+)
+def test_what_varies_is_checked_value_by_value(space, message):
+    text = f"{RECIPE}search:\n  space:\n    {space}\n"
+    assert refused(text).startswith("recipe.yaml:21: ")
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        load(text)
+
+
+def test_a_metric_needs_to_know_which_way():
+    assert "search.mode is missing" in refused(RECIPE, "search.metric=val_loss")
+    found = load(RECIPE, "search.metric=val_loss", "search.mode=min")
+    assert (found.metric, found.mode) == (["val_loss"], ["min"])
+
+
+# Goals and their constraints
+
+GOAL = RECIPE + (
+    "goal:\n  metric: val_accuracy\n  mode: max\n  target: 0.9\n  max_epochs: 40\n"
+    "  devices: cpu\n  max_nodes: 3\n"
+)
+
+
+def test_a_goal_keeps_to_its_devices():
+    found = load(GOAL)
+    assert found.device == "cpu"
+    assert found.goal == {
+        "metric": "val_accuracy",
+        "mode": "max",
+        "target": 0.9,
+        "max_epochs": 40,
+    }
+    assert "the goal allows cpu only" in refused(GOAL, "device.gpu=0")
+    assert "the goal allows cuda only" in refused(GOAL, "goal.devices=cuda", "device.gpu=false")
+
+
+def test_more_epochs_than_the_goal_allows_are_refused():
+    message = refused(GOAL, "training.n_epochs=41")
+    assert "`n_epochs <= goal.max_epochs` must hold, but got n_epochs=41" in message
+
+
+def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
+    assert "got 4 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=4")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
+    assert "got 5 nodes and max_nodes=3" in refused(GOAL)
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    check_nodes(load(GOAL).recipe, 3)
+    with pytest.raises(UsageError, match="got 4 nodes"):
+        check_nodes(load(GOAL).recipe, 4)
+
+
+# Shown
+
+
+def test_the_file_is_shown_as_it_is_carried_out():
+    found = load(RECIPE, "optimizer.lr=0")
+    Path("shown.yaml").write_text(show_file(found, "recipe.yaml", ["optimizer.lr=0"]))
+    again = load_file("shown.yaml")
+    assert isinstance(again, RecipeExperiment)
+    assert again.space == found.space
+    assert (again.store, again.name) == (found.store, found.name)
+
+
+def test_a_file_with_a_task_is_no_recipe():
+    Path("task.yaml").write_text("task: tasks:Digits\nmodel: {}\ntraining: {}\n")
+    assert not is_recipe_file("task.yaml")
+
+
+def test_names_in_the_schema_are_those_that_exist():
+    assert set(get_args(Loss)) == set(LOSSES)
+    assert set(get_args(Metric)) == set(METRICS)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cerebro import __version__
+from cerebro.errors import CerebroError, UsageError
+from cerebro.launch.slurm import SlurmJob, make_job, make_log_directory, render
+from cerebro.launch.slurm_commands import find_status, parse_job, submit, tail
+
+GOLDEN = Path(__file__).with_name("slurm.golden.sh")
+COMMAND = ["/opt/python", "-u", "-m", "cerebro", "run", "configs/cifar10_resnet.yaml"]
+FULL = SlurmJob(
+    job_name="cifar-resnet",
+    nodes=8,
+    time="1:00:00",
+    procs_per_node=4,
+    cpus_per_task=16,
+    gpus_per_node=4,
+    constraint="gpu&hbm80g",
+    qos="regular",
+    account="m1234",
+    partition="debug",
+    reservation="dl4sci",
+)
+
+
+def test_a_script_reads_as_it_should():
+    script = render(FULL, [*COMMAND, "optimizer.lr=0.1"], directory="/home/ann/my work")
+    assert script == GOLDEN.read_text().replace("VERSION", __version__)
+
+
+def test_what_is_not_asked_for_is_not_in_the_script():
+    script = render(SlurmJob(job_name="a", time="10"), COMMAND, directory="/")
+    for word in ("gpus", "cpus", "constraint", "qos", "account", "partition", "reservation"):
+        assert word not in script
+
+
+def test_words_of_a_command_stay_words(tmp_path):
+    awkward = ["a b", "$(touch owned)", "`id`", "x;y", "'", '"', "#", "*", "\\"]
+    job = SlurmJob(job_name="a", time="10")
+    script = render(job, ["printf", "%s\\n", *awkward], directory=str(tmp_path))
+    fake = tmp_path / "bin" / "srun"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    fake.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == awkward
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\x00", "a\\", "", "$(id)", "a`b`"])
+def test_values_that_could_leave_their_line_are_refused(value):
+    with pytest.raises(UsageError, match="partition must be text"):
+        SlurmJob(job_name="a", time="10", partition=value)
+
+
+def test_a_value_with_blanks_stands_in_quotes():
+    job = SlurmJob(job_name="a", time="10", output="my logs/%x-%j.out")
+    assert '#SBATCH --output="my logs/%x-%j.out"\n' in render(job, COMMAND, directory="/")
+
+
+@pytest.mark.parametrize("time", ["60", "1:30", "1:00:00", "2-12", "1-00:30:00"])
+def test_times_are_those_of_slurm(time):
+    assert SlurmJob(job_name="a", time=time).time == time
+
+
+@pytest.mark.parametrize("time", ["", "1h", "one hour", "1:2:3:4", "-5"])
+def test_other_times_are_refused(time):
+    with pytest.raises(UsageError, match="H:MM:SS"):
+        SlurmJob(job_name="a", time=time)
+
+
+def test_the_section_of_a_file_gives_defaults():
+    section = {"kind": "slurm", "nodes": 8, "time": 30, "qos": "regular"}
+    job = make_job(section, {"nodes": 2, "qos": None, "time": None}, "cifar")
+    assert (job.nodes, job.time, job.qos, job.job_name) == (2, "30", "regular", "cifar")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"kind": "pbs", "time": "1"}, "`launch.kind` must be slurm"),
+        ({"node": 8, "time": "1"}, "unknown key of launch 'node'"),
+        ({"nodes": "8", "time": "1"}, "`launch.nodes` must be a whole number"),
+        ({"nodes": True, "time": "1"}, "`launch.nodes` must be a whole number"),
+        ({"qos": 3, "time": "1"}, "`launch.qos` must be text"),
+        ({"nodes": 0, "time": "1"}, "nodes must be at least 1"),
+        ({"nodes": 8}, "--time 1:00:00"),
+    ],
+)
+def test_a_wrong_section_is_refused(section, message):
+    with pytest.raises(UsageError) as error:
+        make_job(section, {}, "cifar")
+    assert message in str(error.value)
+
+
+def test_the_directory_of_logs_is_made_up_to_what_slurm_fills_in(tmp_path):
+    job = SlurmJob(job_name="a", time="10", output="logs/%u/%x-%j.out")
+    assert make_log_directory(job, str(tmp_path)) == tmp_path / "logs"
+    assert (tmp_path / "logs").is_dir()
+
+
+def test_answers_of_scontrol_are_taken_apart():
+    text = (
+        "JobId=7 JobName=my job UserId=ann(1) JobState=PENDING Reason=Resources Restarts=2 "
+        "TRES=cpu=2,node=2 AllocNode:Sid=a:1 StdOut=/home/ann/my logs/x-7.out Power=\n"
+    )
+    found = parse_job(text)
+    assert found["JobName"] == "my job"
+    assert found["StdOut"] == "/home/ann/my logs/x-7.out"
+    assert found["TRES"] == "cpu=2,node=2"
+    assert found["Power"] == ""
+
+
+def test_the_end_of_a_log_is_found(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(100)))
+    assert tail(str(log), 2) == ["line 98", "line 99"]
+    assert tail(str(tmp_path / "none")) == []
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A directory of commands that is all of the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def write_command(folder: Path, name: str, body: str) -> None:
+    shell = shutil.which("sh", path="/bin:/usr/bin")
+    (folder / name).write_text(f"#!{shell}\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_the_number_of_a_job_is_what_sbatch_says(path, tmp_path):
+    write_command(path, "sbatch", 'echo "4711;cluster"')
+    assert submit("#!/bin/bash\n", directory=str(tmp_path)) == 4711
+
+
+def test_a_failure_of_sbatch_is_told(path, tmp_path):
+    write_command(path, "sbatch", 'echo "sbatch: error: Invalid qos" >&2; exit 1')
+    with pytest.raises(CerebroError, match="Invalid qos"):
+        submit("#!/bin/bash\n", directory=str(tmp_path))
+
+
+def test_without_slurm_it_is_said_what_is_missing(path, tmp_path):
+    with pytest.raises(UsageError, match=r"`sbatch` must be on the PATH.*--dry-run"):
+        submit("#!/bin/bash\n", directory=str(tmp_path))
+
+
+def test_a_job_that_failed_tells_its_exit_code(path):
+    line = "JobId=7 JobName=a JobState=FAILED Reason=NonZeroExitCode Restarts=0 ExitCode=2:0"
+    write_command(path, "scontrol", f'echo "{line}"')
+    found = find_status(7)
+    assert (found.state, found.reason) == ("FAILED", "exit code 2")

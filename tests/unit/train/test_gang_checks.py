@@ -1,0 +1,153 @@
+"""Ranks that do not train one model are found out, with the rank, what is wrong, and where."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import torch
+from torch import nn
+
+from cerebro.errors import ReplicaError
+from tests.unit.train.bare import LineTask, run_visits
+from tests.unit.train.ranks import Ranks, connected
+
+
+class PlainTask(LineTask):
+    def model(self, params):
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+class OwnStepTask(PlainTask):
+    """Makes its own steps, inside of the loss."""
+
+    def loss(self, model, batch, params):
+        loss = super().loss(model, batch, params)
+        if model.training:
+            grads = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+            with torch.no_grad():
+                for param, grad in zip(model.parameters(), grads, strict=True):
+                    param.data = param - 0.01 * grad
+            loss = super().loss(model, batch, params)
+        return loss
+
+
+class BesideTask(PlainTask):
+    """Trains a module that the model does not know of."""
+
+    def __init__(self):
+        self.head = nn.Linear(1, 1)
+        nn.init.ones_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.own = torch.optim.SGD(self.head.parameters(), lr=0.1)
+
+    def loss(self, model, batch, params):
+        if model.training:
+            self.own.zero_grad()
+            self._error(model, batch).backward(inputs=list(self.head.parameters()))
+            self.own.step()
+        return self._error(model, batch)
+
+    def _error(self, model, batch):
+        return ((self.head(model(batch["x"])) - batch["y"]) ** 2).mean()
+
+
+class LabelTask(PlainTask):
+    """Takes labels by their place in the batch, not by their row."""
+
+    def loss(self, model, batch, params):
+        rows = len(batch["x"])
+        labels = torch.arange(rows, dtype=torch.float32)[:, None]
+        return ((model(batch["x"]) - labels) ** 2).mean()
+
+
+class SumTask(PlainTask):
+    def loss(self, model, batch, params):
+        return ((model(batch["x"]) - batch["y"]) ** 2).sum()
+
+
+class UnseededTask(PlainTask):
+    numbers = itertools.count()
+
+    def model(self, params):
+        model = super().model(params)
+        with torch.no_grad():
+            model[2].weight.fill_(float(next(self.numbers)))
+        return model
+
+
+class DroppingTask(PlainTask):
+    def augment(self, batch, rng, params):
+        return {**batch, "x": batch["x"][1:], "y": batch["y"][1:]}
+
+
+class NoisyTask(PlainTask):
+    def loss(self, model, batch, params):
+        return super().loss(model, batch, params) + torch.randn(()) * 0.1
+
+
+def errors_of(task, data, begin=PlainTask, *, visits=1, check_every=2):
+    state = run_visits(begin(), data, 1).states[-1] if begin is not None else None
+    with connected(2, check_every) as gangs:
+        ranks = Ranks(task, data, gangs, None, state)
+        for _ in range(visits):
+            given = ranks.train()
+            if any(isinstance(each, Exception) for each in given):
+                return [each for each in given if isinstance(each, ReplicaError)]
+    return []
+
+
+def test_a_task_that_makes_its_own_steps_is_found_out(data):
+    errors = errors_of(OwnStepTask, data)
+    assert re.search(
+        r"after step 2 of a visit of t0000 to shard 1 model\.0\.weight of rank 1 differs .*"
+        r"Leave backward\(\) and step\(\) to Cerebro",
+        str(errors[0]),
+    )
+    assert len(errors) == 2
+
+
+def test_a_drift_is_found_at_the_end_of_a_visit_at_the_latest(data):
+    errors = errors_of(OwnStepTask, data, check_every=100)
+    assert "after step 3, the last of a visit of t0000 to shard 1, model.0.weight" in str(errors[0])
+
+
+def test_labels_that_do_not_belong_to_their_rows_are_found_out(data):
+    errors = errors_of(LabelTask, data)
+    assert "at step 0 of a visit of t0000 to shard 1" in str(errors[0])
+    assert "Labels must belong to their rows" in str(errors[0])
+    assert "ranks 0 to 1" in str(errors[0])
+    assert len(errors) == 2
+
+
+def test_a_loss_that_is_no_mean_over_rows_is_found_out(data):
+    assert "must be the mean of the losses of its rows" in str(errors_of(SumTask, data)[0])
+
+
+def test_initial_weights_without_a_seed_are_found_out(data):
+    errors = errors_of(UnseededTask, data, begin=None)
+    assert "before the first step of t0000 model." in str(errors[0])
+    assert "of rank 1 differs from that of rank 0" in str(errors[0])
+    assert "seeded for each trial" in str(errors[0])
+
+
+def test_augmentation_that_drops_rows_is_found_out(data):
+    errors = errors_of(DroppingTask, data)
+    assert re.search(r"column '[xy]' has 3 rows of 4 on rank [01], at step 0", str(errors[0]))
+
+
+def test_a_loss_that_draws_numbers_is_no_fault(data):
+    assert errors_of(NoisyTask, data, visits=2) == []
+
+
+def test_checks_can_be_turned_off(data):
+    assert errors_of(SumTask, data, visits=2, check_every=0) == []
+    assert errors_of(OwnStepTask, data, check_every=0) == []
+
+
+def test_a_module_beside_the_model_is_found_out(data):
+    errors = errors_of(BesideTask, data)
+    assert re.search(
+        r"at step 2 of a visit of t0000 to shard 1 rank 1 has \S+ for 3 rows that have \S+ on rank 0",
+        str(errors[0]),
+    )
