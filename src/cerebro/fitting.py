@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -15,6 +16,7 @@ from cerebro.backend.gang.muster import Muster, announce, mustered
 from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import UsageError
+from cerebro.results import Result
 from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_budget
@@ -22,12 +24,15 @@ from cerebro.run.parallel import Division, Mode, StepCost, compare, divide
 from cerebro.run.request import Request, Resolved, choose, resolve
 from cerebro.run.signals import Broken, StopRequested
 from cerebro.run.spec import read_document
-from cerebro.storage import Store
+from cerebro.storage import Store, layout
 from cerebro.storage.working import published
 from cerebro.task import RunFacts, Task
+from cerebro.track.efficiency import Summary
 from cerebro.track.npz import NpzTracker
+from cerebro.track.plain import closing_lines
 from cerebro.track.shown import trackers_for
 from cerebro.track.steps import StepTimes
+from cerebro.track.text import show
 from cerebro.track.tracker import Tracker
 from cerebro.train.gang.place import GangPlace
 from cerebro.types import Split
@@ -90,8 +95,10 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     plan = Plan(request, dataset, place, spec, sampler, division.gangs)
     warn_of_budget(plan, is_fresh=wish.fresh)
     backend = ground.make_backend()
+    if settings.gang is not None and division.gangs == 1:
+        for rank in range(settings.gang.local):
+            announce(rank, division.ranks)
     if muster is not None:
-        announce(0, division.ranks)
         # Not a signal to this process: it may have had its own, and a second one means at once.
         muster.on_stop = lambda number: backend.post(StopRequested(number))
         muster.on_failure = lambda error: backend.post(Broken(error))
@@ -113,6 +120,18 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     told = compare(division.to_json(), step_s=steps.step_s, comm_s=steps.comm_s)
     if told is not None:
         logger.info("%s", told)
+    if muster is not None:
+        muster.word = _last_word(Result.open(ground.store.where()))
+
+
+def _last_word(result: Result) -> str:
+    """What people on other machines are told of a run that has ended."""
+    lines = closing_lines(Summary(**result.summary), result.is_resumed) if result.summary else []
+    with contextlib.suppress(UsageError):
+        best = result.best
+        value, epoch = show(best.metrics[result.metric]), (best.epoch or 0) + 1
+        lines.insert(0, f"best {best.id} with {result.metric} {value} in epoch {epoch}")
+    return "; ".join(lines)
 
 
 def _curves(root: str, request: Request, dataset: Dataset, ranks: int) -> list[Tracker]:
@@ -136,6 +155,9 @@ def _follow(ground: FitGround, request: Request, wish: FitWish, spot: Rendezvous
         return make_setup(spec, settings, ground.store)
 
     serve(spot, request.name, setup_at)
+    if not ground.store.exists(layout.RUN):
+        # Nothing that a script could do with the result can be done here.
+        raise SystemExit(0)
 
 
 def _settings(

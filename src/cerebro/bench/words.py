@@ -14,6 +14,8 @@ _NOISE = 0.03
 _NOISE_OF_ONE = 0.1
 #: What others may take of all cores before it matters.
 _QUIET = 0.1
+#: Values of a metric that differ by less are called the same.
+_ALIKE = 0.005
 
 
 def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[str]:
@@ -50,14 +52,8 @@ def _spreading(cases: Sequence[Case], cores: int, is_simulated: bool) -> Iterato
 
 
 def _compare_nodes(base: Case, case: Case, cores: int, is_simulated: bool) -> str:
-    ratio = case.training_s / base.training_s
-    same = "the same batch of" if case.setting.rule is Rule.GLOBAL else "batches for each of"
-    batch = case.setting.batch
-    at = "" if batch is None else f" at {same} {batch} rows"
-    if case.setting.rule is Rule.GLOBAL and batch is not None:
-        at += " in all"
-    who, than = _where(case.setting), _where(base.setting)
-    noise = _noise(base, case)
+    ratio, noise = case.training_s / base.training_s, _noise(base, case)
+    who, than, at = _where(case.setting), _where(base.setting), _batch(case.setting)
     if ratio > 1 + noise:
         text = f"{who} took {ratio:.2f}x as long as {than}{at}"
     elif ratio < 1 - noise:
@@ -82,7 +78,7 @@ def _why(base: Case, case: Case) -> str:
     before, after = base.step_ms, case.step_ms
     work = after["compute"] / before["compute"] if before["compute"] else math.nan
     return (
-        f"{share:.0f} % of the step was communication, and computing a step took "
+        f"{share:.0f} % of the step was communication; computing a step took "
         f"{after['compute']:.3g} ms instead of {before['compute']:.3g} ms ({work:.2f}x)."
     )
 
@@ -147,26 +143,35 @@ def _convergence(cases: Sequence[Case]) -> Iterator[str]:
         for case in others:
             if not (math.isfinite(base.best) and math.isfinite(case.best)):
                 continue
-            metric = case.shown.metric
-            who = f"{_where(case.setting)} with batch {case.setting.batch}"
-            who += " in all" if case.setting.rule is Rule.GLOBAL else " each"
-            is_equal = abs(case.best - base.best) <= 0.005 * max(abs(base.best), 1e-9)
-            verb = "reached the same" if is_equal else "reached another"
+            is_equal = abs(case.best - base.best) <= _ALIKE * max(abs(base.best), 1e-9)
+            found = "reached the same" if is_equal else "did not reach the same"
             steps = ""
-            if case.setting.rule is Rule.RANK and case.shown.steps < base.shown.steps:
+            if case.shown.steps < base.shown.steps:
                 steps = (
-                    f": it made {case.shown.steps} steps instead of {base.shown.steps} over the "
-                    "same rows"
+                    f", for it made {case.shown.steps} steps instead of {base.shown.steps} over "
+                    "the same rows"
                 )
             yield (
-                f"{_capital(who)} {verb} {metric} as {_where(base.setting)}: "
-                f"{case.best:.4g} against {base.best:.4g}{steps}."
+                f"{_capital(_where(case.setting))}{_batch(case.setting)} {found} "
+                f"{case.shown.metric} as {_where(base.setting)}: {case.best:.4g} against "
+                f"{base.best:.4g}{steps}."
             )
 
 
+def _batch(setting: Setting) -> str:
+    if setting.batch is None:
+        return ""
+    if setting.rule is Rule.GLOBAL:
+        return f" at the same global batch ({setting.batch})"
+    return f" with a batch of {setting.batch} for each process"
+
+
 def _where(setting: Setting) -> str:
-    text = show_count(setting.nodes, "node")
-    return text if setting.procs == 1 else f"{text} with {setting.procs} processes each"
+    nodes = show_count(setting.nodes, "node")
+    if setting.procs == 1:
+        return nodes
+    each = "" if setting.nodes == 1 else " each"
+    return f"{nodes} with {setting.procs} processes{each}"
 
 
 def _capital(text: str) -> str:

@@ -41,8 +41,8 @@ def show_plan(
 
     Nothing else is written, but for the data of a recipe, which are prepared unless they are there;
     and nothing trained, unless it `is_measured`: then a few visits are trained for real, in a place
-    that is removed again. Where it `is_simulated`, the search is
-    played through on a simulated clock.
+    that is removed again. Where it `is_simulated`, the search is played through on a simulated
+    clock.
     """
     config = load_file(path, overrides)
     with located(config, path, overrides):

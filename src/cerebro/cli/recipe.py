@@ -12,11 +12,14 @@ from typing import Any
 
 from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.cli.recipe_options import RecipeWish
+from cerebro.config.files import show_recipe
 from cerebro.config.recipe import RecipeExperiment, check_nodes
 from cerebro.config.schema import ExperimentConfig
 from cerebro.data import open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
+from cerebro.run.recovery import set_aside
+from cerebro.storage import Store
 from cerebro.track.monitor.profile import Profile, profiling
 from cerebro.track.text import show_seconds
 from cerebro.types import Mode, trial_id
@@ -42,19 +45,21 @@ def ready(config: ExperimentConfig, wish: RecipeWish, *, is_leading: bool) -> Ex
     found = config.prepare(lambda text: say("%s", text))
     check_pictures(found)
     if wish.is_verbose and is_leading:
-        logger.debug("%s", describe_model(found))
+        logger.debug("%s\n%s", show_recipe(found), describe_model(found))
     return found
 
 
 def sampled(
-    config: ExperimentConfig, spot: Rendezvous | None
+    config: ExperimentConfig, spot: Rendezvous | None, store: Store, is_fresh: bool
 ) -> contextlib.AbstractContextManager[object]:
     """What a recipe's `profile` asks for, while it is run: once on each machine."""
     if not isinstance(config, RecipeExperiment) or (spot is not None and spot.position > 0):
         return contextlib.nullcontext()
-    where = f"{config.store.rstrip('/')}/{config.name}"
     profile = Profile.parse(config.recipe.profile)
-    return profiling(profile, where, node=0 if spot is None else spot.first)
+    if profile is not None and is_fresh and (spot is None or spot.is_leading):
+        # Samples go to the run's directory, and must stay when an earlier run leaves it.
+        set_aside(store)
+    return profiling(profile, store.where(), node=0 if spot is None else spot.first)
 
 
 def check_pictures(config: RecipeExperiment) -> None:
@@ -110,7 +115,7 @@ def tell_best(result: Result, config: RecipeExperiment) -> None:
 def open_shell(result: Result) -> None:
     """A Python shell with the result: IPython's, where that is installed."""
     names: Mapping[str, Any] = {"result": result}
-    hello = "`result` is what was found: result.best, result.leaderboard(), result.load_model()"
+    hello = "`result` is what was found: result.best, result.leaderboard(), result.load(0)"
     if find_spec("IPython"):
         importlib.import_module("IPython").embed(
             header=hello, user_ns=dict(names), colors="neutral"

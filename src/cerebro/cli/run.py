@@ -69,8 +69,10 @@ def run_experiment(
         count = experiment.count_workers(config.device)
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
-        with located(config, path, overrides), sampled(config, spot):
-            result = _fit(experiment, config, progress=not quiet, fresh=fresh, force=force)
+        with located(config, path, overrides), sampled(config, spot, experiment.store, fresh):
+            result = fit_experiment(
+                experiment, config, progress=not quiet, fresh=fresh, force=force
+            )
     except (RunInterrupted, DiskFullError) as error:
         raise _resumable(error, path, overrides) from error
     if not is_leading:
@@ -97,9 +99,15 @@ def _begun_at(store: Store) -> object:
     return store.read(layout.RUN) if store.exists(layout.RUN) else None
 
 
-def _fit(
-    experiment: Experiment, config: ExperimentConfig, *, progress: bool, fresh: bool, force: bool
+def fit_experiment(
+    experiment: Experiment,
+    config: ExperimentConfig,
+    *,
+    progress: bool,
+    fresh: bool = False,
+    force: bool = False,
 ) -> Result:
+    """Train what a file describes."""
     return experiment.run_fit(
         config.task,
         Space(config.space),

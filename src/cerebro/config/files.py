@@ -40,8 +40,14 @@ def show_file(config: ExperimentConfig, path: str | Path, overrides: Sequence[st
     """The file as it is carried out, as YAML: with overrides and, in a recipe, with defaults."""
     if not isinstance(config, RecipeExperiment):
         return write_yaml(load_document(path, overrides).tree)
+    return show_recipe(config)
+
+
+def show_recipe(config: RecipeExperiment) -> str:
+    """A recipe as it is carried out, as YAML that can be run again."""
     sections = config.recipe.model_dump(exclude_none=True)
-    shown = {key: value for key, value in sections.items() if value not in ({}, [], "")}
-    shown["output_dir"] = f"{config.store.rstrip('/')}/{config.name}"
-    shown["data"] = {**shown["data"], **config.source.shown()}
-    return write_yaml(shown)
+    sections["search"] = config.recipe.search.model_dump(exclude_defaults=True)
+    shown = {"output_dir": f"{config.store.rstrip('/')}/{config.name}"}
+    shown |= {key: value for key, value in sections.items() if key not in shown}
+    shown["data"] = {**sections["data"], **config.source.shown()}
+    return write_yaml({key: value for key, value in shown.items() if value not in ({}, [], "")})

@@ -18,8 +18,8 @@ _SPACE = ("search", "space")
 def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """The document with the overrides in it, later ones winning.
 
-    Values are read by the strict YAML reader; 0 and false are values like any other. What a section
-    does not know is told when the recipe is checked.
+    Values are read by the strict YAML reader; 0 and false are values like any other. What is given
+    a value does not vary any more. What a section does not know is told when the recipe is checked.
 
     >>> document = parse_yaml(b"optimizer: {name: SGD, lr: 0.1}", "recipe.yaml")
     >>> apply_recipe_overrides(document, ["optimizer.lr=0", "training.n_epochs=2"]).tree
@@ -34,11 +34,20 @@ def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Docu
         path = _path_of(key.strip())
         _check_top(str(path[0]), where)
         parsed = parse_yaml(value.encode("utf-8", "surrogateescape"), where, numbered=False).tree
-        tree = _put(tree, path, parsed, where)
+        tree = _without_domain(_put(tree, path, parsed, where), ".".join(map(str, path)))
         places = {old: place for old, place in places.items() if old[: len(path)] != path}
         # After every line of the file, so that the file's own problems are reported first.
         places[path] = Place(sys.maxsize, where)
     return Document(source=document.source, tree=tree, places=places)
+
+
+def _without_domain(tree: Json, name: str) -> Json:
+    search = tree.get("search") if isinstance(tree, dict) else None
+    space = search.get("space") if isinstance(search, dict) else None
+    if not isinstance(tree, dict) or not isinstance(search, dict) or not isinstance(space, dict):
+        return tree
+    left = {key: value for key, value in space.items() if key != name}
+    return {**tree, "search": {**search, "space": left}}
 
 
 def _path_of(key: str) -> KeyPath:

@@ -326,7 +326,7 @@ class Driver:
                 self._committed(commit)
         elif isinstance(payload, Broken | CommitFailed | ShardDamaged):
             raise payload.error
-        elif isinstance(payload, StopRequested):
+        elif isinstance(payload, StopRequested) and not self._stopping.is_asked:
             self._reporter.stopping(len(self._dispatcher))
             self._planner.handle(mop.Drain())
             self._stopping.begin(payload.number)

@@ -13,7 +13,7 @@ from cerebro.task import Task
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.meeting import Meeting, Visitor
 from cerebro.train.torch.framework import TorchFramework
-from cerebro.train.visit import State, VisitReport
+from cerebro.train.visit import Diverged, State, VisitReport
 from cerebro.types import Split
 from tests.unit.train.bare import allocate, make_call, make_eval
 
@@ -103,7 +103,7 @@ class Ranks:
                 return do(self._frameworks[rank])
             except Exception as error:
                 # A process would end, and be noticed; a thread has to say so.
-                if not error.__class__.__name__ == "Diverged":
+                if not isinstance(error, Diverged):
                     self._gangs[rank].close()
                 return error
 

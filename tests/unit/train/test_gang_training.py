@@ -174,10 +174,7 @@ def test_all_ranks_see_a_divergence_at_the_same_step_and_go_on_together(data):
     largest = float(data.open_shard("train", make_call(1).shard).columns["x"].max())
     with connected(3) as gangs:
         ranks = Ranks(BurstTask, data, gangs, {"limit": largest - 1e-3}, begin)
-        errors = [
-            given for _ in range(2) for given in ranks.train() if isinstance(given, Exception)
-        ]
-        assert len(errors) == 3
+        errors = ranks.train()
         assert all(isinstance(error, Diverged) for error in errors)
         assert len({str(error) for error in errors}) == 1
         ranks.params = {"limit": 100.0}

@@ -22,7 +22,7 @@ from cerebro import __version__
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.follower import FollowerProcess, start_follower
-from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line
+from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line, surroundings
 from cerebro.backend.gang.rendezvous import Rendezvous, split_address
 from cerebro.backend.gang.torchrun import look_up
 from cerebro.backend.process import cause_of
@@ -53,7 +53,7 @@ def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) 
 
     Raises an error with the exit code of rank 0 if that has ended with one.
     """
-    with _Signals() as signals:
+    with _Signals() as signals, surroundings(rendezvous.patience_s):
         agent = _Agent(rendezvous, run, make_setup, signals)
         try:
             code = agent.serve()
@@ -184,6 +184,8 @@ class _Agent:
             except EOFError:
                 return None
             if word is not None and isinstance(word.get("done"), int):
+                if word.get("word"):
+                    logger.info("the run has ended: %s", clean_line(str(word["word"]), LINE_BYTES))
                 return int(word["done"])
             if self._signals.number is not None and not is_asked:
                 is_asked = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import socket
 import time
 from dataclasses import replace
@@ -23,6 +25,8 @@ from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import Allocate, Diverged, State, VisitCall, VisitReport
 from cerebro.types import Json
+
+logger = logging.getLogger("cerebro.backend")
 
 _PATIENCE = 0.9
 _LOOPBACK = "127.0.0.1"
@@ -71,7 +75,7 @@ class GangRunner(VisitRunner):
     ) -> tuple[State | None, VisitReport]:
         if call.is_alone:
             return super().run(call, state, allocate)
-        began = time.perf_counter()
+        began, end = time.perf_counter(), None
         try:
             self._send({"visit": pack_call(replace(call, probe=False))}, state)
             sent_s = time.perf_counter() - began
@@ -80,12 +84,14 @@ class GangRunner(VisitRunner):
             # All ranks have seen it, at the same step.
             raise
         except GangBroken as broken:
-            end = self._find_end(broken)
+            end = self._find_end(str(broken))
             self._give_up()
-            raise end from None
         except BaseException:
             self._give_up()
             raise
+        if end is not None:
+            # Not as the broken gang's consequence: what that refers to would be kept.
+            raise end
         return after, replace(report, hop_s=report.hop_s + sent_s)
 
     def free(self) -> None:
@@ -131,6 +137,8 @@ class GangRunner(VisitRunner):
         host, port = split_address(place.address) if place.address else (_LOOPBACK, 0)
         bound = listening_address(host)
         own_host = address_towards(host)
+        # An error that somebody keeps may hold on to the last gang.
+        gc.collect()
         listener = _listen(bound, port, place.address)
         # The number of a port that the system chose.
         port = listener.getsockname()[1]
@@ -168,7 +176,7 @@ class GangRunner(VisitRunner):
             if code is not None:
                 raise RankLost(follower.rank, code)
 
-    def _find_end(self, broken: GangBroken) -> Exception:
+    def _find_end(self, broken: str) -> Exception:
         """What has become of the rank that left."""
         meeting, deadline = cast(Meeting, self._meeting), time.monotonic() + _LAST_WORDS_S
         while time.monotonic() < deadline:
@@ -182,9 +190,8 @@ class GangRunner(VisitRunner):
             if self._place.local == self._place.size and None not in codes.values():
                 break
             time.sleep(0.01)
-        lost = RankLost()
-        lost.__cause__ = broken
-        return lost
+        logger.warning("%s", broken)
+        return RankLost()
 
     def _give_up(self) -> None:
         """Leave the gang, and end the followers of this machine."""

@@ -34,6 +34,8 @@ LINGER_S = 30.0
 #: How often it is said who is missing.
 REMIND_S = 60.0
 _PAUSE_S = 0.2
+#: The longest word.
+_WORD = 1000
 _ANSWER_S = 10.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -62,7 +64,7 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
     muster = Muster(rendezvous, run)
     code = 0
     try:
-        with _patient_start(rendezvous.patience_s):
+        with surroundings(rendezvous.patience_s):
             yield muster
     except BaseException as error:
         code = exit_code_of(error)
@@ -72,16 +74,20 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
 
 
 @contextlib.contextmanager
-def _patient_start(patience_s: float) -> Iterator[None]:
-    """A leader is ready once all ranks are: it may take as long as they may."""
-    before = os.environ.get(START)
-    if before is None:
-        os.environ[START] = str(max(patience_s, Limits().start_s))
+def surroundings(patience_s: float) -> Iterator[None]:
+    """What the processes of ranks are to find in their environment, where the user says nothing.
+
+    A leader is ready once all ranks are: it may take as long as they may. PyTorch warns of every
+    peer whose address has no name, which is no one's concern.
+    """
+    wanted = {START: str(max(patience_s, Limits().start_s)), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(START, None)
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -124,6 +130,8 @@ class Muster:
         #: the run must end with.
         self.on_stop: Callable[[int], None] = lambda number: None
         self.on_failure: Callable[[WorkerError], None] = lambda error: None
+        #: What people on the other machines are told at the end.
+        self.word = ""
         self._is_stopping = False
         self._came: set[int] = set()
         self._wake, waker = socket.socketpair()
@@ -164,7 +172,7 @@ class Muster:
                     reminder = time.monotonic() + REMIND_S
                     self._remind()
         for agent in self._agents:
-            _send(agent.socket, {"done": self._code})
+            _send(agent.socket, {"done": self._code, "word": self.word[:_WORD]})
             agent.socket.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
@@ -285,9 +293,9 @@ def announce(rank: int, world: int, pid: int | None = None) -> None:
     )
 
 
-def clean_line(text: str) -> str:
+def clean_line(text: str, most: int = 200) -> str:
     """What came over the network, fit for a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
 def _name(ranks: range) -> str:

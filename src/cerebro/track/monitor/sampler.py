@@ -19,7 +19,7 @@ _SHORT_S = 0.05
 #: Devices that stand for others, or for memory.
 _VIRTUAL = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 #: Shares of shared pages are dear to count: at most this part of the time goes into that.
-_PSS_SHARE = 0.002
+_PSS_SHARE = 0.004
 #: Quantities that are totals since the monitor began; all others are what is now.
 COUNTERS = ("disk/", "network/")
 
@@ -130,9 +130,9 @@ class Sampler:
         for process in processes:
             into[f"process/{process.role}-{process.pid}/rss"] = float(process.rss_bytes)
         if now >= self._pss_due:
-            began = time.perf_counter()
+            began = time.thread_time()
             self._pss_bytes = float(sum(process.pss_bytes() for process in processes))
-            self._pss_due = now + (time.perf_counter() - began) / _PSS_SHARE
+            self._pss_due = now + (time.thread_time() - began) / _PSS_SHARE
         into["memory/tree_pss"] = self._pss_bytes
 
     def _look_at_disks(self, processes: list[Process], into: dict[str, float]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,7 +68,6 @@ class GradientSync:
         self._tail = self._lay_out(memory, trained)
         self._is_armed = False
         self._next = 0
-        self._works: list[Any] = []
         self._unused: list[tuple[Tensor, Tensor]] = []
         self._hooks = [
             param.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
@@ -81,7 +79,7 @@ class GradientSync:
         """The last backward pass of a step comes next; this rank's part of the loss is known."""
         self._tail.fill_(1.0)
         self._tail[0] = loss
-        self._next, self._works, self._unused = 0, [], []
+        self._next, self._unused = 0, []
         for bucket in self._buckets:
             bucket.waiting = {id(param) for param in bucket.params}
             bucket.is_sent = False
@@ -92,7 +90,7 @@ class GradientSync:
         self._is_armed = False
         while self._next < len(self._buckets):
             self._launch()
-        self._gang.wait(self._works)
+        self._gang.finish()
         if self._unused:
             self._give_up_unused()
         return self._tail[0]
@@ -168,7 +166,7 @@ class GradientSync:
                     view.copy_(grad)
         for param, view in zip(bucket.params, bucket.views, strict=True):
             param.grad = view
-        self._works.append(self._gang.add_up(bucket.flat))
+        self._gang.add_up(bucket.flat)
 
     def _give_up_unused(self) -> None:
         """What no rank has used gets no gradient, and so no update."""

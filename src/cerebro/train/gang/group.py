@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
 from datetime import timedelta
 from typing import Any, cast
 
@@ -55,25 +55,26 @@ class Gang:
         self.check_every = check_every
         #: Seconds spent in waiting for other ranks, so far.
         self.waited_s = 0.0
+        #: Only here, so that nothing is left of the connections once they are closed.
+        self._pending: deque[Any] = deque()
         try:
             self._control: Any = _gloo(store, rank, size, own_host)
-            self._gradients: Any = self._control if gradients == "gloo" else _nccl(store, rank, size)
+            self._gradients: Any = self._control
+            if gradients == "nccl":
+                self._gradients = _nccl(store, rank, size)
         except RuntimeError as error:
             raise _broken(error) from error
 
-    def add_up(self, tensor: Tensor) -> Any:
-        """Begin to replace a tensor by its sum over all ranks; `wait` for what this gives."""
-        try:
-            return self._gradients.allreduce(tensor)
-        except RuntimeError as error:
-            raise _broken(error) from error
+    def add_up(self, tensor: Tensor) -> None:
+        """Begin to replace a tensor by its sum over all ranks; it is there after `finish`."""
+        self._begin(self._gradients, "allreduce", tensor)
 
-    def wait(self, works: Sequence[Any]) -> None:
-        """Until all of these are done."""
+    def finish(self) -> None:
+        """Until all that was begun is done."""
         began = time.perf_counter()
         try:
-            for work in works:
-                work.wait()
+            while self._pending:
+                self._pending.popleft().wait()
         except RuntimeError as error:
             raise _broken(error) from error
         finally:
@@ -129,15 +130,19 @@ class Gang:
         """Leave: the others notice at their next call, or in the one they are waiting in."""
         groups = {id(group): group for group in (self._gradients, self._control)}
         self._gradients = self._control = _Left()
+        self._pending.clear()
         for group in groups.values():
             group.shutdown()
 
     def _wait_for(self, name: str, *arguments: Any) -> None:
+        self._begin(self._control, name, *arguments)
+        self.finish()
+
+    def _begin(self, group: Any, name: str, *arguments: Any) -> None:
         try:
-            work = getattr(self._control, name)(*arguments)
+            self._pending.append(getattr(group, name)(*arguments))
         except RuntimeError as error:
             raise _broken(error) from error
-        self.wait([work])
 
 
 class _Left:

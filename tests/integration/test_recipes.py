@@ -1,0 +1,275 @@
+"""The recipes that come along, and `cerebro run` of one: on small files in the real formats."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cerebro
+from cerebro.cli.opening import open_experiment
+from cerebro.cli.recipe import check_pictures
+from cerebro.cli.run import fit_experiment
+from cerebro.config.files import load_file
+from cerebro.config.recipe import RecipeExperiment
+from cerebro.errors import ConfigError, UsageError
+from cerebro.results import Result
+from tests.integration.project import Project, environment
+from tests.named import write_cifar_binary, write_mnist, write_pictures, write_svhn
+
+CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
+#: One process, one epoch.
+SMALL = (
+    *("backend=inline", "workers=1", "device.intra_threads=1"),
+    *("training.n_epochs=1", "training.batch_size=8"),
+)
+RECIPE = """\
+output_dir: runs/small
+data: {name: dummy, n_train: 48, n_valid: 16, shards: 2}
+model: {name: cnn, input_shape: [8, 8, 1], n_classes: 1}
+optimizer: {name: SGD, lr: 0.01, momentum: 0.9}
+training:
+  batch_size: 8
+  n_epochs: 2
+  lr_warmup_epochs: 1
+  lr_schedule: [{start_epoch: 1, multiplier: 0.1}]
+  loss: binary_crossentropy
+  metrics: [accuracy]
+backend: inline
+workers: 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv("CEREBRO_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "IMAGENET"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def train(path: Path | str, *overrides: str) -> tuple[Result, Path]:
+    """Run a recipe; its result and its directory."""
+    config = load_file(path, overrides)
+    assert isinstance(config, RecipeExperiment)
+    config = config.prepare(lambda text: None)
+    check_pictures(config)
+    experiment = open_experiment(config, Path(path))
+    result = fit_experiment(experiment, config, progress=False)
+    return result, Path(result.path)
+
+
+def history(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path / "history.npz", allow_pickle=False) as found:
+        return dict(found)
+
+
+def cifar() -> None:
+    write_cifar_binary(Path("data/cifar10"))
+
+
+def mnist() -> None:
+    write_mnist(Path("data/mnist"))
+
+
+def svhn() -> None:
+    for seed, name in enumerate(("train", "extra", "test")):
+        write_svhn(Path(f"data/svhn/{name}_32x32.mat"), seed, 16)
+
+
+def imagenet() -> None:
+    for split in ("train", "validation"):
+        write_pictures(Path("scratch/imagenet-100") / split, ("cat", "dog", "owl"), 2)
+
+
+def nothing() -> None:
+    pass
+
+
+SHIPPED: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
+    "cifar10_cnn": (cifar, ()),
+    "cifar10_resnet": (cifar, ("data.shards=1",)),
+    "hello": (nothing, ("data.n_train=16", "data.n_valid=8", "data.shards=1")),
+    "imagenet_resnet": (
+        imagenet,
+        (
+            "model.input_shape=[48, 48, 3]",
+            "model.stem=imagenet",
+            "model.n_classes=3",
+            "data.shards=1",
+            "checkpoint=off",
+            "training.lr_warmup_epochs=0",
+        ),
+    ),
+    "mlp6": (svhn, ("data.shards=1",)),
+    "race_cifar10": (cifar, ()),
+    "race_mnist": (mnist, ()),
+    "race_svhn": (svhn, ()),
+}
+
+
+def test_every_recipe_that_comes_along_is_tried():
+    assert {path.stem for path in CONFIGS.glob("*.yaml")} == set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_recipe_that_comes_along_runs(name, tmp_path):
+    write, overrides = SHIPPED[name]
+    write()
+    result, run = train(CONFIGS / f"{name}.yaml", *SMALL, f"output_dir={tmp_path}/out", *overrides)
+    assert result.trials[0].status == "finished"
+    curves = history(run)
+    assert {"n_ranks", "loss", "acc", "val_loss", "val_acc", "lr"} <= set(curves)
+    assert np.isfinite(curves["val_loss"]).all()
+    assert curves["val_loss"].shape == (1,)
+    if name == "imagenet_resnet":
+        assert 0 <= curves["val_top_k_categorical_accuracy"][0] <= 1
+
+
+def test_the_recipes_say_what_is_documented():
+    configs = {name: load_file(CONFIGS / f"{name}.yaml") for name in SHIPPED}
+    assert configs["cifar10_cnn"].name == "cifar-cnn-N1-local"
+    assert configs["hello"].store.endswith("/scratch/isc19-dl-tutorial")
+    params = {name: {k: d.nth(0) for k, d in c.space.items()} for name, c in configs.items()}
+    assert params["cifar10_cnn"]["model.dropout"] == 0.1
+    assert (params["cifar10_resnet"]["optimizer.lr"], configs["cifar10_resnet"].epochs) == (
+        1e-4,
+        32,
+    )
+    assert params["imagenet_resnet"]["training.lr_schedule"] == [
+        {"start_epoch": 5, "end_epoch": 30, "multiplier": 1.0},
+        {"start_epoch": 30, "end_epoch": 60, "multiplier": 0.1},
+        {"start_epoch": 60, "end_epoch": 80, "multiplier": 0.01},
+        {"start_epoch": 80, "multiplier": 0.001},
+    ]
+    assert params["imagenet_resnet"]["optimizer.momentum"] == 0.9
+    rates = [
+        cerebro.zoo.params.epoch_lr(params["mlp6"], cerebro.task.RunFacts(shard_rows=(640,)), epoch)
+        for epoch in (0, 9, 10, 19, 20, 39)
+    ]
+    assert rates == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4], rel=1e-12)
+
+
+# What a run leaves
+
+
+def test_curves_are_written_for_each_trial_and_hold_the_rates(tmp_path):
+    Path("recipe.yaml").write_text(RECIPE)
+    _, run = train("recipe.yaml", "search.space.optimizer.lr=[0.01, 0.1]")
+    assert not (run / "history.npz").exists()
+    curves = [history(run / "trials" / trial) for trial in ("t0000", "t0001")]
+    assert curves[0]["lr"].tolist() == pytest.approx([0.01, 0.001], rel=1e-12)
+    assert curves[1]["lr"].tolist() == pytest.approx([0.1, 0.01], rel=1e-12)
+    assert [int(each["n_ranks"]) for each in curves] == [1, 1]
+    result = Result.open(run)
+    told = [row["val_loss"] for row in result.history(0)]
+    assert curves[0]["val_loss"].tolist() == told
+    assert all(each["seconds"].min() > 0 for each in curves)
+
+
+def test_a_model_is_loaded_from_a_run_alone():
+    Path("recipe.yaml").write_text(RECIPE)
+    _, run = train("recipe.yaml")
+    model = Result.open(run).load("best")
+    assert type(model).__name__ == "CNN"
+
+
+def test_another_recipe_of_the_same_name_is_refused():
+    Path("recipe.yaml").write_text(RECIPE)
+    train("recipe.yaml")
+    with pytest.raises(UsageError, match="a run is resumed only with what it began with"):
+        train("recipe.yaml", "optimizer.lr=0.5")
+
+
+# Goals
+
+
+def test_a_goal_ends_the_run_at_once_and_tells_the_time():
+    Path("recipe.yaml").write_text(RECIPE)
+    result, _ = train("recipe.yaml", "training.n_epochs=5", "goal={target: 0.0, max_epochs: 5}")
+    assert "reached val_accuracy" in str(result.ending)
+    assert result.time_to_target_s is not None
+    assert len(result.history(0)) == 1
+
+
+# Mistakes that only a run can find
+
+
+def test_pictures_must_be_those_that_the_model_takes():
+    Path("recipe.yaml").write_text(RECIPE)
+    with pytest.raises(UsageError, match=r"must be that of the pictures, \[16, 8, 1\]"):
+        train("recipe.yaml", "data.input_shape=[16, 8, 1]")
+
+
+# The command
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return Project(tmp_path)
+
+
+def test_the_command_tells_the_best_and_opens_a_shell(project):
+    options = ("--optimizer", "lr=0,name=sgd", "--n_epochs", "1", "-v", "--interactive")
+    done = subprocess.run(
+        [sys.executable, "-m", "cerebro", "run", "recipe.yaml", *options],
+        cwd=project.folder,
+        env={**environment(), "IPYTHONDIR": str(project.folder / "ipython")},
+        input="print('the best is', result.best.id)\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "best validation accuracy: 0." in done.stdout
+    assert "mean time of an epoch: " in done.stdout
+    assert "the best is t0000" in done.stdout
+    assert "(head): Linear(in_features=128, out_features=1, bias=True)" in done.stderr
+    run = project.folder / "runs" / "small"
+    assert history(run)["lr"].tolist() == [0.0]
+
+
+def test_the_command_shows_the_file_and_stops(project):
+    done = project.cerebro(
+        *("run", "recipe.yaml", "--show-config", "--batch_size", "4", "--dropout", "0"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "batch_size: 4" in done.stdout
+    assert "dropout: 0.0" in done.stdout
+    assert not (project.folder / "runs").exists()
+
+
+def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file(project):
+    done = project.cerebro("run", "recipe.yaml", "--dropout", "0", "model.name=mlp6")
+    assert done.returncode == 2
+    assert "override 'model.dropout=0.0': model 'mlp6' has no option 'dropout'" in done.stderr
+
+
+def test_a_task_file_has_no_optimizer_to_change(project):
+    project.write("task.yaml", "task: tasks:Toy\n")
+    done = project.cerebro("run", "task.yaml", "--optimizer", "lr=1")
+    assert done.returncode == 2
+    assert "--optimizer changes a recipe" in done.stderr
+
+
+def test_more_machines_than_the_goal_allows_are_refused(project):
+    done = project.cerebro(
+        *("run", "recipe.yaml", "goal={target: 0.9, max_nodes: 3}", "-n", "4", "-nr", "1"),
+        *("--master", "127.0.0.1:1"),
+    )
+    assert done.returncode == 2
+    assert "got 4 nodes and max_nodes=3" in done.stderr
+
+
+def test_a_wrong_recipe_changes_nothing(project):
+    with pytest.raises(ConfigError):
+        load_file(project.folder / "recipe.yaml", ["training.loss=none"])
+    assert [path.name for path in project.folder.iterdir()] == ["recipe.yaml"]

@@ -1,0 +1,218 @@
+"""A gang of processes is one worker to the driver, whatever becomes of its ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from cerebro.backend import InlineBackend, LocalBackend
+from cerebro.backend.base import Done, Failed, FailureKind, Lost
+from cerebro.backend.gang.follower import AGAIN, FAILED, REFUSED, STOPPED, start_follower
+from cerebro.backend.limits import Limits
+from cerebro.errors import UsageError, WorkerError
+from cerebro.testing.backend_session import Session, make_call
+from cerebro.testing.toy import ToyTask
+from cerebro.train.gang.place import GangPlace
+from cerebro.train.runner import VisitRunner
+from cerebro.train.visit import State
+from cerebro.types import Split
+from tests.processes import wait_for
+from tests.unit.backend.ganging import GangTask
+from tests.unit.train.bare import allocate
+
+PLACE = GangPlace(size=2)
+
+
+@pytest.fixture
+def session(tmp_path):
+    """An inline backend with one gang of two."""
+    with_backend = Session(InlineBackend(), tmp_path)
+    (tmp_path / "faults").mkdir()
+    yield with_backend
+    with_backend.backend.stop()
+
+
+def setup_of(session, place=PLACE, task=None):
+    is_parent = isinstance(session.backend, LocalBackend)
+    faults = str(session.directory / "faults")
+    task = task or GangTask(faults, os.getpid(), is_parent=is_parent)
+    return replace(session.setup(task), gang=place)
+
+
+def digest_of(session, visits, **params):
+    """The bytes of the state after so many visits of an undisturbed gang."""
+    state = None
+    for visit in range(visits):
+        state = session.train(0, make_call(visit, **params), state)
+    return session.content(state)
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+def test_a_gang_of_one_is_a_worker_like_any_other(session):
+    runner = setup_of(session, GangPlace(size=1)).open(0)
+    assert type(runner) is VisitRunner
+    runner.close()
+
+
+def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
+    session.backend.start(setup_of(session), 1)
+    info = session.join().info
+    assert info.pid == os.getpid()
+    expected = digest_of(session, 2)
+
+    # A visit that fails in one rank alone is that rank's failure.
+    state = session.train(0, make_call(0))
+    failed = session.run(0, make_call(1, fault="raise"), state)
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind is FailureKind.ERROR
+    assert failed.failure.message == "ValueError: no such luck (rank 1)"
+    assert failed.failure.error == "ValueError"
+    assert "in _strike" in failed.failure.traceback
+
+    # A rank that is killed is a lost worker, which joins again.
+    lost = session.run(0, make_call(1, fault="kill"), state)
+    assert isinstance(lost, Lost)
+    assert lost.cause == "lost rank 1 of its gang, which was killed by SIGKILL"
+    session.join()
+
+    # The next visit is trained by a new gang, to the same bytes.
+    report = session.run(0, make_call(1), state)
+    assert isinstance(report, Done)
+    assert session.content(report.state) == expected
+    assert report.report.comm_s > 0
+
+    # A rank that dies between visits costs nothing.
+    (follower,) = [child for child in children() if "gang.rank" in " ".join(child.cmdline())][:1]
+    follower.kill()
+    wait_for(lambda: not follower.is_running() or follower.status() == "zombie", "it is dead")
+    again = session.run(0, make_call(1), state)
+    assert isinstance(again, Done)
+    assert session.content(again.state) == expected
+
+    answer = session.run(0, make_call(1, split=Split.VAL), again.state)
+    assert answer.report.members[0].sums["accuracy"][1] == 20
+
+    session.backend.stop()
+    wait_for(lambda: not children(), "no process is left", 3.0)
+
+
+def test_a_leader_that_is_killed_takes_its_followers_along_and_costs_one_visit(tmp_path):
+    session = Session(LocalBackend(log_dir=str(tmp_path / "logs")), tmp_path)
+    (tmp_path / "faults").mkdir()
+    try:
+        session.backend.start(setup_of(session), 1)
+        session.join()
+        state = session.train(0, make_call(0))
+        expected = session.content(session.train(0, make_call(1), state))
+        ranks = children()
+        lost = session.run(0, make_call(1, fault="leader kill"), state)
+        assert isinstance(lost, Lost)
+        assert lost.cause == "was killed by SIGKILL"
+        wait_for(lambda: not any(r.is_running() for r in ranks), "its followers are gone", 3.0)
+        session.join()
+        assert session.content(session.train(0, make_call(1), state)) == expected
+        # A follower that is killed is told of like a worker that is.
+        lost = session.run(0, make_call(1, fault="kill"), state)
+        assert isinstance(lost, Lost)
+        assert lost.cause == "was killed by SIGKILL"
+        session.join()
+        assert session.content(session.train(0, make_call(1), state)) == expected
+        assert "lost rank 1 of its gang" in (tmp_path / "logs" / "worker-0.log").read_text()
+    finally:
+        session.backend.stop()
+    wait_for(lambda: not children(), "no process is left", 3.0)
+
+
+def test_a_rank_that_hangs_is_noticed_by_the_driver(tmp_path):
+    limits = Limits(heartbeat_s=30, stall_s=1.0, stop_s=0.2)
+    session = Session(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits), tmp_path)
+    (tmp_path / "faults").mkdir()
+    try:
+        session.backend.start(setup_of(session), 1)
+        session.join()
+        lost = session.run(0, make_call(0, fault="hang"))
+        assert isinstance(lost, Lost)
+        assert lost.cause.startswith("hung: no batch")
+    finally:
+        session.backend.stop()
+    wait_for(lambda: not children(), "no process is left", 3.0)
+
+
+def test_a_framework_that_cannot_be_one_of_several_ranks_is_refused(session):
+    with pytest.raises(UsageError, match=r"must be a cerebro.Task for torch.*parallel='mop'"):
+        setup_of(session, task=ToyTask()).open(0)
+
+
+def test_memory_that_is_not_enough_for_one_rank_is_told_as_such(session):
+    session.backend.start(setup_of(session), 1)
+    session.join()
+    failed = session.run(0, make_call(0, fault="memory"))
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind is FailureKind.MEMORY
+    assert "(rank 1)" in failed.failure.message
+
+
+class Elsewhere:
+    """A leader with an address, and a follower that comes by itself."""
+
+    def __init__(self, session, log):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.place = GangPlace(size=2, local=1, address=self.address, check_every=50)
+        self.setup = setup_of(session, self.place)
+        self.log = log
+
+    def follow(self, setup=None, join_s=60.0):
+        with self.log.open("ab") as log:
+            return start_follower(setup or self.setup, 1, seat=0, join_s=join_s, log=log)
+
+
+def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
+    elsewhere = Elsewhere(session, tmp_path / "follower.log")
+    other = replace(elsewhere.setup, gang=replace(elsewhere.place, check_every=7))
+    refused = elsewhere.follow(other)
+    with pytest.raises(UsageError, match=r"check_every must be the same.* is 7 for rank 1"):
+        elsewhere.setup.open(0)
+    assert refused.wait(30) == REFUSED
+    assert "check_every must be the same" in elsewhere.log.read_text()
+    refused.kill()
+
+    follower = elsewhere.follow()
+    leader = elsewhere.setup.open(0)
+    try:
+        state, _ = leader.run(make_call(0), None, allocate)
+        kept = State(memoryview(bytearray(state.buffer)), state.meta)
+        with pytest.raises(Exception, match="no such luck"):
+            leader.run(make_call(1, fault="raise"), kept, allocate)
+        assert follower.wait(30) == AGAIN
+        follower.kill()
+        # The leader listens at the same address again, as soon as it has something to do.
+        follower = elsewhere.follow()
+        leader.run(make_call(1), kept, allocate)
+    finally:
+        leader.close()
+    assert follower.wait(30) == STOPPED
+    follower.kill()
+
+    lonely = elsewhere.follow(join_s=0.2)
+    assert lonely.wait(60) == FAILED
+    assert "nobody was there" in elsewhere.log.read_text()
+    lonely.kill()
+
+
+def test_a_leader_says_who_has_not_come(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("CEREBRO_START_S", "0.2")
+    with pytest.raises(WorkerError, match="rank 1 did not"):
+        Elsewhere(session, tmp_path / "log").setup.open(0)
+
+
+def test_only_followers_of_a_gang_can_be_started(session):
+    with pytest.raises(UsageError, match="`1 <= rank < 2`"):
+        start_follower(setup_of(session), 2, seat=0)
