@@ -29,8 +29,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/python -m examples.demo
 
+# In the order of their names: the long ones (chaos, integration) come first, and small ones fill up.
 test: check
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=10
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 # The same promises with trials stacked: automatically, and by force.
 test-stacks: install
@@ -63,7 +64,7 @@ slurm:
 check: install
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy $(SOURCES)
+	$(BIN)/mypy --num-workers $(JOBS) $(SOURCES)
 
 bench: $(STAMP)-cluster java
 	@for name in $(BENCHMARKS); do echo "== benchmarks.$$name"; \

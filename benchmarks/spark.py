@@ -103,7 +103,8 @@ def main() -> int:
                 most = None if given.quick else VISIT_MS
                 report.gate("visit_above_bare_ms", above_ms, at_most=most)
             if "search" in cases:
-                spark_search.run(spark, folder, given.data, report)
+                trials = 2 if given.quick else len(spark_search.RATES)
+                spark_search.run(spark, folder, given.data, trials, report)
         if "prepare" in cases:
             with session("local[2]") as spark:
                 rows, rounds = (QUICK_ROWS, 1) if given.quick else (ROWS, 3)

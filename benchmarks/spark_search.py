@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from cerebro.train.visit import VisitCall
 EPOCHS, SHARDS, BATCH, HIDDEN = 2, 4, 128, 128
 RATES = [0.002, 0.004, 0.006, 0.008, 0.01, 0.012, 0.016, 0.02]
 #: How long a side may take, and a process may wait for the other one.
-SIDE_S, PEER_S = 240.0, 60.0
+SIDE_S, PEER_S = 420.0, 60.0
 
 
 class Counted(SparkBackend):
@@ -44,7 +44,7 @@ class Counted(SparkBackend):
         super().submit(worker, call, source, consume=consume)
 
 
-def run(spark: Any, folder: Path, file: Path | None, report: Report) -> None:
+def run(spark: Any, folder: Path, file: Path | None, trials: int, report: Report) -> None:
     """Makespans, and bytes of shards that processes have read from files."""
     x, y = load_pictures(file)
     cdata.from_arrays(folder / "pictures", train={"x": x, "y": y}, shards=SHARDS)
@@ -52,7 +52,7 @@ def run(spark: Any, folder: Path, file: Path | None, report: Report) -> None:
     seconds: dict[str, float] = {}
     for name, side in sides.items():
         began = time.perf_counter()
-        read = bounded(spark, name, partial(side, spark, folder))
+        read = bounded(spark, name, partial(side, spark, folder, RATES[:trials]))
         seconds[name] = time.perf_counter() - began
         print(f"search: {name} {seconds[name]:.1f} s, {read / 1e6:.1f} MB read", flush=True)
         report.add(f"search_{name}_s", seconds[name], 1)
@@ -85,7 +85,7 @@ def bounded(spark: Any, name: str, side: Callable[[], int]) -> int:
     return told[0]
 
 
-def _ours(spark: Any, folder: Path) -> int:
+def _ours(spark: Any, folder: Path, rates: Sequence[float]) -> int:
     backend = Counted(spark)
     experiment = Experiment(
         name="search",
@@ -95,7 +95,7 @@ def _ours(spark: Any, folder: Path) -> int:
     )
     result = experiment.run_fit(
         Mlp(),
-        {"lr": RATES, "weight_decay": 0.0, "hidden": HIDDEN},
+        {"lr": list(rates), "weight_decay": 0.0, "hidden": HIDDEN},
         EPOCHS,
         batch_size=BATCH,
         stack=False,
@@ -106,11 +106,11 @@ def _ours(spark: Any, folder: Path) -> int:
     return sum(dataset.shards(split)[shard].bytes for _, split, shard in backend.opened)
 
 
-def _distributor(spark: Any, folder: Path) -> int:
+def _distributor(spark: Any, folder: Path, rates: Sequence[float]) -> int:
     from pyspark.ml.torch.distributor import TorchDistributor
 
     read = 0
-    for rate in RATES:
+    for rate in rates:
         distributor = TorchDistributor(num_processes=2, local_mode=False, use_gpu=False)
         loss, bytes_read = distributor.run(_train_together, str(folder / "pictures"), rate)
         assert np.isfinite(loss)
@@ -118,10 +118,10 @@ def _distributor(spark: Any, folder: Path) -> int:
     return read
 
 
-def _tasks(spark: Any, folder: Path) -> int:
+def _tasks(spark: Any, folder: Path, rates: Sequence[float]) -> int:
     path = str(folder / "pictures")
     context = spark.sparkContext
-    told = context.parallelize(RATES, len(RATES)).map(lambda rate: _train(path, rate)).collect()
+    told = context.parallelize(rates, len(rates)).map(lambda rate: _train(path, rate)).collect()
     assert np.isfinite([loss for loss, _ in told]).all()
     return sum(bytes_read for _, bytes_read in told)
 

@@ -31,6 +31,8 @@ TOOL_CACHES = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruf
 TOOL_VARIABLES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 # One helper process that Python itself starts at first use and keeps until exit.
 PYTHON_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# One that tests/warm.py keeps; what it forks is no helper.
+WARM = "-m tests.warm "
 
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
@@ -114,7 +116,10 @@ def is_running(process: psutil.Process) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return not any(name in " ".join(process.cmdline()) for name in PYTHON_HELPERS)
+        command = " ".join(process.cmdline())
+        if WARM in command:
+            return process.ppid() != os.getpid()
+        return not any(name in command for name in PYTHON_HELPERS)
     except psutil.NoSuchProcess:
         return False
 

@@ -25,9 +25,9 @@ def hosts() -> Iterator[list[Machine]]:
         yield found
 
 
-def train_here(folder: Path, workers: int) -> str:
+def train_here(folder: Path, workers: int, **changes: object) -> str:
     """What a gang of so many workers on one machine learns."""
-    experiment = make_project(folder, workers=workers)
+    experiment = make_project(folder, pace_s=0.0, workers=workers, **changes)
     with started(cerebro("run", experiment, "-q"), folder / "log") as process:
         assert process.wait() == 0, process.said()
     return digest(experiment)
@@ -53,28 +53,32 @@ def wait_for_visits(experiment: Path, count: int, process: Started) -> None:
     )
 
 
-def test_three_machines_finish_though_one_comes_late_and_a_rank_is_killed(hosts, tmp_path):
-    expected = train_here(tmp_path / "here", 3)
-    experiment = make_project(tmp_path / "there", pace_s=0.1)
-    first, second, third = hosts
+def test_three_machines_finish_though_one_comes_late_and_others_are_killed(hosts, tmp_path):
+    expected = train_here(tmp_path / "here", 3, epochs=5)
+    experiment = make_project(tmp_path / "there", pace_s=0.1, epochs=5)
+    commands = [on(host, experiment, node=node, nodes=3) for node, host in enumerate(hosts)]
     with (
-        started(on(first, experiment, node=0, nodes=3), tmp_path / "0") as leading,
-        started(on(third, experiment, node=2, nodes=3), tmp_path / "2") as killed,
+        started(commands[0], tmp_path / "0") as leading,
+        started(commands[2], tmp_path / "2") as third,
     ):
-        wait_for(lambda: "rank 2 of 3 on" in killed.said(), killed.said())
-        with started(on(second, experiment, node=1, nodes=3), tmp_path / "1") as late:
+        wait_for(lambda: "rank 2 of 3 on" in third.said(), third.said())
+        with started(commands[1], tmp_path / "1") as late:
             wait_for_visits(experiment, 2, leading)
-            (rank,) = followers_of(killed)
+            (rank,) = followers_of(third)
             rank.kill()
-            codes = [process.wait() for process in (leading, late, killed)]
-            said = [process.said() for process in (leading, late, killed)]
+            wait_for_visits(experiment, 5, leading)
+        # By now the whole agent of the second machine is killed.
+        with started(commands[1], tmp_path / "1") as again:
+            codes = [process.wait() for process in (leading, again, third)]
+            said = [process.said() for process in (leading, again, third)]
     assert codes == [0, 0, 0], "\n---\n".join(said)
     assert "rank 2 starts again: it was killed by SIGKILL" in said[2]
-    for number, text in enumerate((said[0], said[1], said[2])):
+    assert "left with rank 1: the run waits for it" in said[0]
+    for number, text in enumerate(said):
         assert f"rank {number} of 3 on" in text
-    for text in said:
         assert "val_loss" in text
     assert not is_alive(rank)
+    assert late.process.poll() is not None
     assert digest(experiment) == expected
 
 

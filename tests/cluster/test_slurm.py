@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cerebro.results import Result
 from tests.cluster.namespaces import machines
 from tests.cluster.ranks import cerebro, digest, make_project
 from tests.cluster.slurm import SlurmCluster, why_no_slurm
-from tests.processes import wait_for
+from tests.processes import ROOT, wait_for
 
 pytestmark = pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm()))
 
@@ -73,3 +77,39 @@ def _log(experiment: Path, job: int) -> str:
         return read_log(experiment, job)
     except FileNotFoundError:
         return ""
+
+
+RECIPE = """
+description: A recipe in which nothing takes long
+output_dir: $SCRATCH/cnn-N${SLURM_JOB_NUM_NODES}-${SLURM_JOB_ID}
+data: {name: dummy, input_shape: [16, 16, 3], n_train: 64, n_valid: 32}
+model: {name: cnn, input_shape: [16, 16, 3], n_classes: 1}
+optimizer: {name: Adam, lr: 0.001}
+training: {batch_size: 8, n_epochs: 1, loss: binary_crossentropy, metrics: [accuracy]}
+device: {gpu: false}
+"""
+
+
+def test_the_script_trains_on_as_many_nodes_as_it_is_given(cluster, tmp_path):
+    for folder in ("configs", "logs", "scripts"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "configs" / "cifar10_cnn.yaml").write_text(RECIPE)
+    shutil.copy(ROOT / "scripts" / "cifar_cnn.sh", tmp_path / "scripts")
+    said = cluster.run(
+        *("sbatch", "--parsable", "-N", "2", "scripts/cifar_cnn.sh", "training.n_epochs=2"),
+        cwd=tmp_path,
+        env={
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SCRATCH": str(tmp_path / "scratch"),
+            "CEREBRO_DATA": str(tmp_path / "prepared"),
+        },
+    )
+    job = int(said)
+    end = cluster.wait_for_end(job, 120.0)
+    log = (tmp_path / "logs" / f"cifar-cnn-{job}.out").read_text()
+    assert end["JobState"] == "COMPLETED", log
+    for rank in (0, 1):
+        assert log.count(f"rank {rank} of 2 on") == 1
+    result = Result.open(tmp_path / "scratch" / f"cnn-N2-{job}")
+    assert result.is_finished
+    assert len(result.history(0)) == 2

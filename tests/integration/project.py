@@ -19,6 +19,7 @@ from typing import IO
 import numpy as np
 
 import cerebro
+from tests.warm import warm_command
 
 EXPERIMENT = """\
 name: toy
@@ -44,7 +45,7 @@ DEADLINE_S = 60.0
 
 
 class Project:
-    """Its commands run as a user's would: in processes of their own, output in pipes."""
+    """Its commands run as a user's would: in processes of their own, output not on a terminal."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,15 +61,7 @@ class Project:
 
     def cerebro(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "cerebro", *arguments],
-            cwd=self.folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return warm_command().run(arguments, self.folder, environment(), DEADLINE_S)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command; the caller ends it."""

@@ -191,7 +191,7 @@ class LocalBackend:
         self._is_running = False
         for worker in self._workers.values():
             with contextlib.suppress(OSError):
-                if worker.call is None:
+                if worker.call is None and worker.is_ready:
                     worker.process.connection.send(Stop())
                 else:
                     worker.process.kill()

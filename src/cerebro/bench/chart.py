@@ -123,9 +123,11 @@ def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis
     low = min(0.0, low) if from_zero else low
     if high <= low:
         high = low + (abs(low) or 1.0)
+    # Below this, numbers of this size have no round ones between them.
+    high = max(high, low + 1e-6 * max(abs(low), abs(high), 1e-30))
     step = _round_step((high - low) / count)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(number * step, 12) for number in range(first, last + 1))
+    ticks = tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], ticks)
 
 

@@ -95,8 +95,8 @@ def slurm(
         "signal_before": signal_before,
     }
     changes = overrides or []
-    section = _checked_section(experiment, changes)
-    job = make_job(section, given, experiment.stem.replace("_", "-"))
+    job = make_job(_section(experiment, changes), given, experiment.stem.replace("_", "-"))
+    _check(experiment, changes, job.ranks)
     command = [sys.executable, "-u", "-m", "cerebro", "run", str(experiment), *changes]
     script = render(job, command, directory=os.getcwd())
     if dry_run:
@@ -138,13 +138,28 @@ def show_job(job: int) -> None:
             print(f"  {clean(line, 200)}")
 
 
-def _checked_section(experiment: Path, changes: list[str]) -> Mapping[str, object]:
-    """The `launch` section of a file that is right as a whole: better told now than in the job."""
-    from cerebro.config.files import load_document, load_file
+def _section(experiment: Path, changes: list[str]) -> Mapping[str, object]:
+    """The `launch` section of a file."""
+    from cerebro.config.files import load_document
 
-    load_file(experiment, changes)
     tree = cast("dict[str, Mapping[str, object]]", load_document(experiment, changes).tree)
     return tree.get("launch") or {}
+
+
+def _check(experiment: Path, changes: list[str], ranks: int) -> None:
+    """Find what is wrong with a file now rather than in the job."""
+    from cerebro.config.files import load_file
+    from cerebro.errors import UsageError
+    from cerebro.run.parallel import Mode, parse_parallel
+
+    config = load_file(experiment, changes)
+    mode = parse_parallel(config.parallel, config.workers_per_trial).mode
+    if ranks > 1 and mode not in (Mode.DDP, Mode.AUTO):
+        raise UsageError(
+            f"{ranks} ranks of a job train each trial together, as parallel=ddp says, but "
+            f"{experiment} says {mode}. Add parallel=ddp, or ask for one node and one rank: trials "
+            "hop between the workers of one machine."
+        )
 
 
 COMMANDS = (slurm, status)

@@ -10,6 +10,7 @@ from cerebro.config.recipe import RecipeExperiment, is_recipe, load_recipe
 from cerebro.config.recipe_overrides import apply_recipe_overrides
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.config.yaml import Document, load_yaml, write_yaml
+from cerebro.types import Json
 
 
 def load_file(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -47,7 +48,7 @@ def show_recipe(config: RecipeExperiment) -> str:
     """A recipe as it is carried out, as YAML that can be run again."""
     sections = config.recipe.model_dump(exclude_none=True)
     sections["search"] = config.recipe.search.model_dump(exclude_defaults=True)
-    shown = {"output_dir": f"{config.store.rstrip('/')}/{config.name}"}
+    shown: dict[str, Json] = {"output_dir": f"{config.store.rstrip('/')}/{config.name}"}
     shown |= {key: value for key, value in sections.items() if key not in shown}
     shown["data"] = {**sections["data"], **config.source.shown()}
     return write_yaml({key: value for key, value in shown.items() if value not in ({}, [], "")})

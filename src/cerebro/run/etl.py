@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from cerebro.backend.base import Backend
@@ -73,17 +73,15 @@ class EtlSetup:
     """The opening of workers that prepare shards."""
 
     task: ETLSpec | None
-    plans: Mapping[Split, SplitPlan]
     store: DirectoryStore
     policy: Policy
     #: Rows in memory, for workers in this process.
-    tables: Mapping[Split, Staged]
+    tables: Mapping[Split, Staged] = field(default_factory=dict)
     threads: int = 1
 
     def open(self, worker: int) -> EtlRunner:
         preparer = Preparer(
             self.task,
-            self.plans,
             self.store,
             policy=self.policy,
             tick=PROGRESS.tick,
@@ -96,11 +94,11 @@ class EtlSetup:
 class PrepareJob:
     """Prepare one shard."""
 
-    split: Split
+    plan: SplitPlan
     number: int
 
     def run(self, runner: EtlRunner) -> Part:
-        return runner.preparer.prepare(self.split, self.number)
+        return runner.preparer.prepare(self.plan, self.number)
 
 
 def run_etl(
@@ -120,11 +118,23 @@ def run_etl(
     Whoever reads the dataset finds the old one or the new one. Killed and run again it goes on with
     the shards that are missing; the shards are the same for any number of workers. What was
     prepared before from the same rows by the same code is not prepared again, unless `is_fresh`.
+
+    Where nothing was prepared before, workers start while the rows are read.
     """
     root = store.local_path()
     os.makedirs(root, exist_ok=True)
+    # Before workers get the spec: it may keep what it finds out.
+    features = spec.set_features() if spec else []
+    setup = EtlSetup(task=spec, store=store, policy=settings.policy)
     with sole_writer(root):
-        return _Etl(read(), spec, settings, store).run(backend, workers, shown, is_fresh)
+        is_started = spec is not None and (is_fresh or not store.exists(FILE))
+        try:
+            if is_started:
+                backend.start(setup, workers)
+            etl = _Etl(read(), spec, settings, store, features)
+            return etl.run(backend, setup, workers, shown, is_fresh, is_started)
+        finally:
+            backend.stop()
 
 
 class _Etl:
@@ -136,8 +146,10 @@ class _Etl:
         spec: ETLSpec | None,
         settings: EtlSettings,
         store: DirectoryStore,
+        features: Sequence[bool],
     ) -> None:
         self._raw = with_same_ids(raw)
+        self._features = features
         self._spec = spec
         self._settings = settings
         self._store = store
@@ -150,7 +162,15 @@ class _Etl:
         self._total = sum(each.table.num_rows for each in self._raw.values()) + len(self._bad)
         self._bad.check(self._total)
 
-    def run(self, backend: Backend, workers: int, shown: Shown | None, is_fresh: bool) -> EtlReport:
+    def run(
+        self,
+        backend: Backend,
+        setup: EtlSetup,
+        workers: int,
+        shown: Shown | None,
+        is_fresh: bool,
+        is_started: bool,
+    ) -> EtlReport:
         began = time.perf_counter()
         plans, described = self._plan()
         ledger = Ledger(self._store, described)
@@ -164,36 +184,29 @@ class _Etl:
             self._take(part)
         have = {(part.split, part.number) for part in self._parts}
         jobs = [
-            PrepareJob(split, number)
+            PrepareJob(plan, number)
             for split, plan in plans.items()
             for number in range(plan.shards)
             if (split, number) not in have
         ]
-        rows = sum(plans[job.split].size_of(job.number) for job in jobs)
+        rows = sum(job.plan.size_of(job.number) for job in jobs)
 
         def done(job: PrepareJob, answer: object) -> None:
             part = cast(Part, answer)
             ledger.add(part)
             self._take(part)
 
-        setup = EtlSetup(
-            task=self._spec,
-            plans=plans,
-            store=self._store,
-            policy=self._settings.policy,
-            tables=self._tables,
-        )
         if self._spec is None:
             # There is no code of the user's to run, and Arrow's runs on threads.
-            backend = ThreadBackend()
+            backend, setup = ThreadBackend(), replace(setup, tables=self._tables)
         with shown(rows, backend.progress) if shown else contextlib.nullcontext():
-            carry_out(jobs, backend, setup, workers=workers, done=done)
+            carry_out(jobs, backend, setup, workers=workers, done=done, is_started=is_started)
         return self._publish(plans, ledger, time.perf_counter() - began, rows)
 
     def _plan(self) -> tuple[dict[Split, SplitPlan], dict[str, Json]]:
         """How the splits are cut, and a description of all that decides the shards."""
         settings = self._settings
-        features = feature_names(self._spec.set_features() if self._spec else [], self._raw)
+        features = feature_names(self._features, self._raw)
         counts = {split: raw.table.num_rows for split, raw in self._raw.items()}
         for split, count in counts.items():
             if not count:

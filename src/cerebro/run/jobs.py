@@ -48,6 +48,7 @@ def carry_out(
     *,
     workers: int,
     done: Callable[[J, object], None],
+    is_started: bool = False,
 ) -> None:
     """Run every job once and tell what it gave; returns when all are done.
 
@@ -58,6 +59,7 @@ def carry_out(
     Args:
         jobs: In the order in which workers take them.
         done: Called in this thread with a job and its answer, in the order of the answers.
+        is_started: The backend was started with this setup already.
     """
     if not jobs:
         return
@@ -65,7 +67,8 @@ def carry_out(
     stopping = StopSignals(lambda number: backend.post(StopRequested(number)))
     with stopping:
         try:
-            backend.start(setup, workers)
+            if not is_started:
+                backend.start(setup, workers)
             while not work.is_over:
                 for event in backend.events():
                     work.handle(event)
@@ -97,6 +100,9 @@ class _Work:
             self._idle.append(event.info.worker)
         elif isinstance(event, Answered):
             self._free(event.worker)
+            if self._stop is None:
+                # It has its next job while what came of this one is kept.
+                self._hand_out()
             self._done(event.call, event.answer)
         elif isinstance(event, Failed):
             self._free(event.worker)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,9 @@ from cerebro.zoo.schedule import RateSchedule
 
 #: Keys of a recipe's optimizer that are not for the class of that name.
 _OWN = ("name", "lr", "lr_scaling")
+
+#: What a model last made of a batch in an evaluation, which asks for the loss and then for metrics.
+_SEEN: WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor]] = WeakKeyDictionary()
 
 
 class RecipeTask(Task):
@@ -67,13 +71,18 @@ class RecipeTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch, params: Params) -> Tensor:
         loss = LOSSES[str(params["training.loss"])]
-        return loss(_logits(model, batch, params), batch["y"])
+        logits = _logits(model, batch, params)
+        if not torch.is_grad_enabled():
+            _SEEN[model] = batch["x"], logits
+        return loss(logits, batch["y"])
 
     def metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Tensor]:
         names: Any = params.get("training.metrics", [])
         if not names:
             return {}
-        logits = _logits(model, batch, params)
+        seen, logits = _SEEN.pop(model, (None, None))
+        if logits is None or seen is not batch["x"]:
+            logits = _logits(model, batch, params)
         return {name: METRICS[name](logits, batch["y"]) for name in names}
 
     def predict(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ import pytest
 
 from cerebro.backend import InlineBackend, LocalBackend
 from cerebro.backend.base import Done, Failed, FailureKind, Lost
+from cerebro.backend.failure import describe_failure
+from cerebro.backend.gang.ends import RankFailed
 from cerebro.backend.gang.follower import AGAIN, FAILED, REFUSED, STOPPED, start_follower
 from cerebro.backend.limits import Limits
 from cerebro.errors import UsageError, WorkerError
@@ -20,7 +22,7 @@ from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
 from cerebro.types import Split
-from tests.processes import wait_for
+from tests.processes import is_alive, wait_for
 from tests.unit.backend.ganging import GangTask
 from tests.unit.train.bare import allocate
 
@@ -63,18 +65,15 @@ def test_a_gang_of_one_is_a_worker_like_any_other(session):
 
 def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     session.backend.start(setup_of(session), 1)
-    info = session.join().info
-    assert info.pid == os.getpid()
+    assert session.join().info.pid == os.getpid()
     expected = digest_of(session, 2)
 
-    # A visit that fails in one rank alone is that rank's failure.
+    # What fails in one rank alone is that rank's failure.
     state = session.train(0, make_call(0))
-    failed = session.run(0, make_call(1, fault="raise"), state)
+    failed = session.run(0, make_call(1, fault="memory"), state)
     assert isinstance(failed, Failed)
-    assert failed.failure.kind is FailureKind.ERROR
-    assert failed.failure.message == "ValueError: no such luck (rank 1)"
-    assert failed.failure.error == "ValueError"
-    assert "in _strike" in failed.failure.traceback
+    assert failed.failure.kind is FailureKind.MEMORY
+    assert "(rank 1)" in failed.failure.message
 
     # A rank that is killed is a lost worker, which joins again.
     lost = session.run(0, make_call(1, fault="kill"), state)
@@ -83,61 +82,48 @@ def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     session.join()
 
     # The next visit is trained by a new gang, to the same bytes.
-    report = session.run(0, make_call(1), state)
-    assert isinstance(report, Done)
-    assert session.content(report.state) == expected
-    assert report.report.comm_s > 0
+    done = session.run(0, make_call(1), state)
+    assert isinstance(done, Done)
+    assert session.content(done.state) == expected
+    assert done.report.comm_s > 0
 
     # A rank that dies between visits costs nothing.
-    (follower,) = [child for child in children() if "gang.rank" in " ".join(child.cmdline())][:1]
+    follower = next(child for child in children() if child.ppid() == os.getpid())
     follower.kill()
-    wait_for(lambda: not follower.is_running() or follower.status() == "zombie", "it is dead")
-    again = session.run(0, make_call(1), state)
-    assert isinstance(again, Done)
-    assert session.content(again.state) == expected
-
-    answer = session.run(0, make_call(1, split=Split.VAL), again.state)
+    wait_for(lambda: follower.status() == "zombie", "it is dead")
+    answer = session.run(0, make_call(1, split=Split.VAL), done.state)
+    assert isinstance(answer, Done)
     assert answer.report.members[0].sums["accuracy"][1] == 20
 
     session.backend.stop()
-    wait_for(lambda: not children(), "no process is left", 3.0)
+    assert children() == []
 
 
-def test_a_leader_that_is_killed_takes_its_followers_along_and_costs_one_visit(tmp_path):
-    session = Session(LocalBackend(log_dir=str(tmp_path / "logs")), tmp_path)
+def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
+    limits = Limits(stall_s=5.0, stop_s=0.2)
+    session = Session(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits), tmp_path)
     (tmp_path / "faults").mkdir()
     try:
         session.backend.start(setup_of(session), 1)
         session.join()
         state = session.train(0, make_call(0))
         expected = session.content(session.train(0, make_call(1), state))
+        # Followers end with their leader.
         ranks = children()
         lost = session.run(0, make_call(1, fault="leader kill"), state)
         assert isinstance(lost, Lost)
         assert lost.cause == "was killed by SIGKILL"
-        wait_for(lambda: not any(r.is_running() for r in ranks), "its followers are gone", 3.0)
+        wait_for(lambda: not any(map(is_alive, ranks)), "its followers are gone", 3.0)
         session.join()
         assert session.content(session.train(0, make_call(1), state)) == expected
-        # A follower that is killed is told of like a worker that is.
+        # A leader ends as its follower did.
         lost = session.run(0, make_call(1, fault="kill"), state)
         assert isinstance(lost, Lost)
         assert lost.cause == "was killed by SIGKILL"
-        session.join()
-        assert session.content(session.train(0, make_call(1), state)) == expected
         assert "lost rank 1 of its gang" in (tmp_path / "logs" / "worker-0.log").read_text()
-    finally:
-        session.backend.stop()
-    wait_for(lambda: not children(), "no process is left", 3.0)
-
-
-def test_a_rank_that_hangs_is_noticed_by_the_driver(tmp_path):
-    limits = Limits(heartbeat_s=30, stall_s=1.0, stop_s=0.2)
-    session = Session(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits), tmp_path)
-    (tmp_path / "faults").mkdir()
-    try:
-        session.backend.start(setup_of(session), 1)
         session.join()
-        lost = session.run(0, make_call(0, fault="hang"))
+        # A follower that hangs is noticed by what the leader does not do.
+        lost = session.run(0, make_call(1, fault="hang"), state)
         assert isinstance(lost, Lost)
         assert lost.cause.startswith("hung: no batch")
     finally:
@@ -148,15 +134,6 @@ def test_a_rank_that_hangs_is_noticed_by_the_driver(tmp_path):
 def test_a_framework_that_cannot_be_one_of_several_ranks_is_refused(session):
     with pytest.raises(UsageError, match=r"must be a cerebro.Task for torch.*parallel='mop'"):
         setup_of(session, task=ToyTask()).open(0)
-
-
-def test_memory_that_is_not_enough_for_one_rank_is_told_as_such(session):
-    session.backend.start(setup_of(session), 1)
-    session.join()
-    failed = session.run(0, make_call(0, fault="memory"))
-    assert isinstance(failed, Failed)
-    assert failed.failure.kind is FailureKind.MEMORY
-    assert "(rank 1)" in failed.failure.message
 
 
 class Elsewhere:
@@ -181,16 +158,20 @@ def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
     with pytest.raises(UsageError, match=r"check_every must be the same.* is 7 for rank 1"):
         elsewhere.setup.open(0)
     assert refused.wait(30) == REFUSED
-    assert "check_every must be the same" in elsewhere.log.read_text()
     refused.kill()
+    assert "check_every must be the same" in elsewhere.log.read_text()
 
     follower = elsewhere.follow()
     leader = elsewhere.setup.open(0)
     try:
         state, _ = leader.run(make_call(0), None, allocate)
         kept = State(memoryview(bytearray(state.buffer)), state.meta)
-        with pytest.raises(Exception, match="no such luck"):
+        with pytest.raises(RankFailed) as raised:
             leader.run(make_call(1, fault="raise"), kept, allocate)
+        failure = describe_failure(raised.value)
+        assert failure.message == "ValueError: no such luck (rank 1)"
+        assert (failure.kind, failure.error) == (FailureKind.ERROR, "ValueError")
+        assert "in _strike" in failure.traceback
         assert follower.wait(30) == AGAIN
         follower.kill()
         # The leader listens at the same address again, as soon as it has something to do.

@@ -12,7 +12,7 @@ from cerebro import __version__
 from cerebro.backend.gang import agent
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
-from cerebro.backend.gang.rendezvous import Rendezvous, read_flags
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
 from cerebro.errors import UsageError, WorkerError
 from tests.processes import wait_for
 
@@ -170,6 +170,18 @@ def test_what_befalls_an_agent_reaches_rank_0():
     assert stops == [signal.SIGUSR1]
     assert str(failures[0]) == "n1: rank 1 cannot ?[2J join"
     caller.close()
+
+
+def test_a_launched_process_that_is_gone_ends_the_run():
+    leading = replace(spots()[0], kind=Kind.SLURM)
+    failures = []
+    with mustered(leading, "cifar") as place:
+        place.on_failure = failures.append
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        caller.close()
+        wait_for(lambda: failures, "the failure")
+    assert "n1 has left with rank 1" in str(failures[0])
 
 
 def test_the_address_must_be_of_this_machine():

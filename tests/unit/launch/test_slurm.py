@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,8 @@ from cerebro.errors import CerebroError, UsageError
 from cerebro.launch.slurm import SlurmJob, make_job, make_log_directory, render
 from cerebro.launch.slurm_commands import find_status, parse_job, submit, tail
 
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
 GOLDEN = Path(__file__).with_name("slurm.golden.sh")
 COMMAND = ["/opt/python", "-u", "-m", "cerebro", "run", "configs/cifar10_resnet.yaml"]
 FULL = SlurmJob(
@@ -166,3 +169,26 @@ def test_a_job_that_failed_tells_its_exit_code(path):
     write_command(path, "scontrol", f'echo "{line}"')
     found = find_status(7)
     assert (found.state, found.reason) == ("FAILED", "exit code 2")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_a_script_outside_of_slurm_says_what_to_do(script, tmp_path):
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"sbatch -N 8 {script}" in done.stderr
+    config = re.search(r"configs/\w+\.yaml", done.stderr)
+    assert config is not None
+    assert (ROOT / config[0]).is_file()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
+def test_the_scripts_ask_for_what_launch_asks_for(script):
+    text = script.read_text()
+    launched = render(SlurmJob(job_name="a", time="1:00:00"), COMMAND, directory="/")
+    for line in launched.splitlines():
+        if line.startswith("#SBATCH") and "job-name" not in line:
+            assert line in text
+    assert launched.partition("code=$?")[2] in text

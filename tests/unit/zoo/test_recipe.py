@@ -277,6 +277,25 @@ def test_validation_is_never_augmented(pictures):
     assert chain.evaluate().members[0].sums == plain
 
 
+def test_an_evaluation_asks_the_model_once_a_batch():
+    task = RecipeTask()
+    model = task.model(PARAMS).eval()
+    seen = []
+    model.register_forward_hook(lambda *arguments: seen.append(1))
+    first, second = (
+        {"x": torch.full((2, 1, 8, 8), fill, dtype=torch.uint8), "y": torch.tensor([0, 2])}
+        for fill in (0, 200)
+    )
+    with torch.no_grad():
+        task.loss(model, first, PARAMS)
+        once = task.metrics(model, first, PARAMS)
+        assert len(seen) == 1
+        # Of another batch nothing is known, nor of the same one asked for again.
+        task.loss(model, second, PARAMS)
+        assert task.metrics(model, first, PARAMS) == once
+        assert len(seen) == 3
+
+
 def test_predictions_of_classes(pictures):
     task = RecipeTask()
     model = task.model(PARAMS).eval()
@@ -287,6 +306,6 @@ def test_predictions_of_classes(pictures):
 
 
 def test_trials_that_differ_in_rates_alone_share_what_is_built():
-    reads: set[str] = set()
+    reads = set()
     RecipeTask().model(ReadParams(PARAMS, reads))
     assert reads == {"model.name", "model.input_shape", "model.n_classes", "model.dropout"}

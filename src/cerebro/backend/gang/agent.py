@@ -22,8 +22,8 @@ from cerebro import __version__
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.follower import FollowerProcess, start_follower
-from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line, surroundings
-from cerebro.backend.gang.rendezvous import Rendezvous, split_address
+from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line, keep_alive, surroundings
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, split_address
 from cerebro.backend.gang.torchrun import look_up
 from cerebro.backend.process import cause_of
 from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
@@ -96,6 +96,10 @@ class _Agent:
             self.close()
             if code is not None:
                 return code
+            self._signals.check_alone()
+            if self._rendezvous.kind is not Kind.FLAGS:
+                # Launchers start a process once.
+                raise WorkerError("rank 0 is gone without a word: it was killed, or has crashed.")
             logger.warning("rank 0 is gone without a word: waiting for it to be started again.")
 
     def close(self) -> None:
@@ -266,6 +270,7 @@ class _Post:
     """The connection to the muster: lines of JSON."""
 
     def __init__(self, connection: socket.socket) -> None:
+        keep_alive(connection)
         self._connection = connection
         self._heard = bytearray()
         self.gang = ""

@@ -179,6 +179,7 @@ class Muster:
         with contextlib.suppress(OSError):
             connection, _ = self._server.accept()
             connection.settimeout(_ANSWER_S)
+            keep_alive(connection)
             agent = _Agent(connection, time.monotonic())
             self._agents.append(agent)
             selector.register(connection, selectors.EVENT_READ, agent)
@@ -257,11 +258,14 @@ class Muster:
         selector.unregister(agent.socket)
         agent.socket.close()
         self._agents.remove(agent)
-        if agent.local:
-            logger.warning(
-                "%s has left with %s: the run waits for it to be started again.",
-                *(agent.host, _name(agent.ranks)),
-            )
+        if not agent.local:
+            return
+        told = f"{agent.host} has left with {_name(agent.ranks)}"
+        if self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
+            logger.warning("%s: the run waits for it to be started again.", told)
+        else:
+            # Launchers start a process once.
+            self.on_failure(WorkerError(f"{told}: it was killed, or its output says why."))
 
     def _drop_the_silent(self, selector: selectors.BaseSelector) -> None:
         late = time.monotonic() - _ANSWER_S
@@ -284,6 +288,14 @@ _WORDS = {
     "run": "the name of the run",
     "key": "the start that a process belongs to",
 }
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the system find out within a minute or so that the other machine is gone."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def announce(rank: int, world: int, pid: int | None = None) -> None:

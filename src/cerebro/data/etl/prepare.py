@@ -66,7 +66,6 @@ class Preparer:
     def __init__(
         self,
         spec: ETLSpec | None,
-        plans: Mapping[Split, SplitPlan],
         store: DirectoryStore,
         *,
         policy: Policy,
@@ -74,7 +73,6 @@ class Preparer:
         tables: Mapping[Split, Staged],
     ) -> None:
         self._spec = spec
-        self._plans = plans
         self._store = store
         self._policy = policy
         self._tick = tick
@@ -82,9 +80,9 @@ class Preparer:
         if spec is not None:
             spec.initialize_worker()
 
-    def prepare(self, split: Split, number: int) -> Part:
-        """Prepare a shard and write it."""
-        plan = self._plans[split]
+    def prepare(self, plan: SplitPlan, number: int) -> Part:
+        """Prepare a shard of a split and write it."""
+        split = plan.split
         if split not in self._staged:
             self._staged[split] = Staged.map(plan.staged)
         shard = _Shard(plan, self._staged[split], plan.rows_of(number), self._policy, self._tick)

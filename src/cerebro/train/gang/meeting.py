@@ -32,6 +32,8 @@ _SAME = {
     "threads": "the number of threads",
 }
 _LOOK_S = 0.01
+#: How long ranks that are sent home may take to hear of it.
+_GOODBYE_S = 5.0
 _ANSWER = timedelta(seconds=30)
 _RETRY_S = (0.05, 1.0)
 
@@ -65,9 +67,7 @@ class Meeting:
         while not self._store.check(keys):
             watch()
             if time.monotonic() > deadline:
-                missing = [
-                    str(r) for r in range(1, self._size) if not self._store.check([_here(r)])
-                ]
+                missing = [key for key in keys if not self._store.check([key])]
                 raise WorkerError(
                     f"all ranks of a gang of {self._size} must come within {deadline_s:g} s, but "
                     f"{', '.join(missing)} did not. Start them, or see why they ended."
@@ -83,16 +83,25 @@ class Meeting:
         """Raise where a rank is not as the leader is."""
         for rank, identity in enumerate(ranks):
             for field, name in _SAME.items():
-                if identity.get(field) != ranks[0].get(field):
+                found, expected = identity.get(field), ranks[0].get(field)
+                # The source of a class from a notebook or a script's own file is not to be had.
+                if found != expected and found != "" and expected != "":
                     raise self.refuse(
                         f"{name} must be the same for all ranks of a gang, but is "
-                        f"{identity.get(field)!r} for rank {rank} on {identity.get('host')} and "
-                        f"{ranks[0].get(field)!r} for rank 0 on {ranks[0].get('host')}."
+                        f"{found!r} for rank {rank} on {identity.get('host')} and "
+                        f"{expected!r} for rank 0 on {ranks[0].get('host')}."
                     )
 
     def refuse(self, reason: str) -> UsageError:
         """Send all ranks home; the error to raise."""
         self._store.set("verdict", json.dumps({"refused": reason}))
+        # With the leader goes the store in which they read it.
+        ranks = [rank for rank in range(1, self._size) if self._store.check([_here(rank)])]
+        deadline = time.monotonic() + _GOODBYE_S
+        while not self._store.check([_heard(rank) for rank in ranks]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
         return UsageError(reason)
 
     def open(self, check_every: int, gradients: str) -> Gang:
@@ -134,6 +143,7 @@ class Visitor:
             self._store.set(_here(self._rank), json.dumps(identity))
             self._store.wait(["verdict"], timedelta(days=1))
             verdict = json.loads(self._store.get("verdict"))
+            self._store.set(_heard(self._rank), "yes")
         except RuntimeError as error:
             raise GangBroken(f"the leader left: {error}") from error
         if "refused" in verdict:
@@ -178,6 +188,10 @@ def _connect(host: str, port: int, deadline: float, deadline_s: float) -> TCPSto
 
 def _here(rank: int) -> str:
     return f"rank {rank}"
+
+
+def _heard(rank: int) -> str:
+    return f"heard/{rank}"
 
 
 def _claims(rank: int) -> str:

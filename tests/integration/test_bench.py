@@ -1,0 +1,91 @@
+"""`cerebro bench`, as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.project import Project, environment, make_project
+from tests.processes import is_alive, wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = make_project(tmp_path)
+    made.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: 0.1\n  visit_s: 0.0")
+    made.edit("experiment.yaml", "workers: 2", "backend: inline")
+    return made
+
+
+def times(project: Project) -> dict[str, dict[str, str]]:
+    text = (project.folder / "out" / "csv" / "times.csv").read_text(encoding="utf-8")
+    return {row["setting"]: row for row in csv.DictReader(text.splitlines())}
+
+
+BENCH = ("bench", "experiment.yaml", "--interval", "0.05", "--out", "out")
+
+
+def test_settings_are_run_compared_and_not_run_again(project: Project) -> None:
+    command = (*BENCH, "--sweep", "batch_size=16,32")
+    done = project.cerebro(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2/2 1 node, batch 32 ..." in done.stderr
+    assert "Batch 32 took" in done.stdout
+    found = times(project)
+    assert list(found) == ["n1-p1-b16-r0", "n1-p1-b32-r0"]
+    assert all(row["status"] == "done" for row in found.values())
+    out = project.folder / "out"
+    assert (out / "report.html").read_text(encoding="utf-8").count("<polyline") > 8
+    assert (out / "runs" / "n1-p1-b16-r0" / "report.html").exists()
+    assert {path.name for path in (out / "png").iterdir()} >= {"n1-p1-b16-r0-cpu.png", "split.png"}
+
+    again = project.cerebro(*command)
+    assert "2 of 2 settings are there already." in again.stderr
+    assert times(project) == found
+
+
+def test_a_setting_that_fails_is_told_and_the_others_go_on(project: Project) -> None:
+    done = project.cerebro(*BENCH, "--sweep", "space.lr=oops,0.1")
+    assert done.returncode == 1
+    rows = times(project)
+    assert [row["status"] for row in rows.values()] == ["failed", "done"]
+    assert "node 0 ended with 1: all 1 trials failed." in done.stdout
+    assert "1 setting failed; the same command tries again." in done.stdout
+
+
+def test_one_that_is_killed_leaves_nothing_running_and_goes_on(project: Project) -> None:
+    arguments = [*BENCH, "--sweep", "space.visit_s=0.0,0.4"]
+    out = project.folder / "out"
+    first = out / "settings" / "n1-p1-b32-space.visit-s-0.0-r0" / "setting.json"
+    second = out / "runs" / "n1-p1-b32-space.visit-s-0.4-r0" / "journal.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-m", "cerebro", *arguments],
+        cwd=project.folder,
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    ) as bench:
+        wait_for(second.exists, "the second setting has begun")
+        started = psutil.Process(bench.pid).children(recursive=True)
+        os.kill(bench.pid, signal.SIGKILL)
+        bench.wait()
+    wait_for(lambda: not any(map(is_alive, started)), "what it had started has ended")
+    before = first.read_bytes()
+
+    done = project.cerebro(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 2 settings are there already." in done.stderr
+    assert first.read_bytes() == before
+    assert [row["status"] for row in times(project).values()] == ["done", "done"]
+
+
+def test_wrong_requests_are_refused_before_anything_runs(project: Project) -> None:
+    assert "--batch must be both, global or rank" in project.refuse(*BENCH, "--batch", "all")
+    assert "got 1 hosts for 2 nodes" in project.refuse(*BENCH, "--nodes", "2", "--hosts", "a")
+    assert "--nodes must be whole numbers" in project.refuse(*BENCH, "--nodes", "0")

@@ -1,0 +1,156 @@
+"""The report: one page that needs nothing else, pictures and tables."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cerebro.bench.chart import Frame, LineChart, Series, axis_of, lay_out, style_of
+from cerebro.bench.png import line_png
+from cerebro.bench.report import write_report
+from cerebro.bench.svg import line_svg
+from cerebro.bench.sweep import Rule, Setting
+from tests.unit.bench.made import ABOUT, failed, measured
+
+SETTINGS = [
+    Setting(batch=64, checkpoint=False),
+    Setting(batch=64, checkpoint=True),
+    Setting(nodes=2, batch=64, checkpoint=False),
+    Setting(nodes=2, batch=64, checkpoint=False, rule=Rule.RANK),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    runs = [measured(setting, 10.0 + 3 * setting.nodes, communication=0.2) for setting in SETTINGS]
+    lost = failed(Setting(nodes=3, batch=64), "node 1 ended with 2: <no> route")
+    assert write_report(folder, [*runs, lost], ABOUT) == []
+    return folder
+
+
+class Page(HTMLParser):
+    """Fails on tags that are not closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.titles: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "h2":
+            self.titles.append(data)
+
+
+def test_the_page_is_whole_and_loads_nothing(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.titles == [
+        "In words",
+        "Completion times",
+        "Nodes and processes at a fixed batch in all",
+        "Nodes and processes at a fixed batch for each process",
+        "Where the time of a step goes",
+        "The effect of saving states",
+        "Convergence",
+        "Processors and memory, by node",
+        "Files",
+    ]
+    assert not re.search(r"https?://|<script|<img|<link|@import", text)
+    assert "&lt;no&gt; route" in text
+    assert "Abacus &lt;mk. 1&gt;" in text
+    assert "Simulated nodes." in text
+
+
+def test_every_picture_of_the_page_is_a_file_too(folder: Path) -> None:
+    names = {path.name for path in (folder / "png").iterdir()}
+    assert {"split.png", "convergence-time.png", "convergence-rows.png"} <= names
+    for setting in SETTINGS:
+        assert {f"{setting.key}-cpu.png", f"{setting.key}-memory.png"} <= names
+    for name in names:
+        with Image.open(folder / "png" / name) as picture:
+            assert picture.width > 500
+            assert len(picture.convert("L").getcolors() or []) > 1
+
+
+def test_every_curve_is_in_a_table(folder: Path) -> None:
+    tables = {
+        path.stem: list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        for path in (folder / "csv").iterdir()
+    }
+    assert [row["status"] for row in tables["times"]] == ["done"] * 4 + ["failed"]
+    assert tables["times"][2]["global_batch"] == "64"
+    assert tables["times"][3]["global_batch"] == "128"
+    assert len(tables["convergence"]) == 4 * 3
+    assert {row["what"] for row in tables["resources"]} >= {"cpu/tree", "memory/tree_rss"}
+    assert len(tables["split"]) == 4
+
+
+def test_without_pillow_all_but_the_pictures_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    (problem,) = write_report(tmp_path, [measured(SETTINGS[0])], ABOUT)
+    assert "pip install 'cerebro[images]'" in problem
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_report_of_failures_alone_can_be_read(tmp_path: Path) -> None:
+    write_report(tmp_path, [failed(SETTINGS[0], "no memory")], ABOUT)
+    assert "no memory" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_lines_differ_without_colour() -> None:
+    styles = [style_of(number) for number in range(6)]
+    assert len({(style.dash, style.marker) for style in styles}) == 6
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1), st.booleans())
+def test_an_axis_holds_all_its_values(values: list[float], from_zero: bool) -> None:
+    axis = axis_of(values, from_zero=from_zero)
+    slack = 1e-8 * (axis.high - axis.low)
+    assert axis.low - slack <= min(values)
+    assert max(values) <= axis.high + slack
+    assert 2 <= len(axis.ticks) <= 12
+
+
+def test_a_chart_leaves_out_what_is_not_finite_and_survives_one_point(tmp_path: Path) -> None:
+    nan = float("nan")
+    series = (Series("a", (0.0, 1.0), (nan, 5.0)), Series("b", (), ()))
+    chart = LineChart(name="c", title="t", x_label="x", y_label="y", series=series)
+    assert "nan" not in line_svg(chart)
+    line_png(chart, tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 0
+
+
+def test_long_series_keep_their_peaks() -> None:
+    ys = tuple(100.0 if x == 4567 else 1.0 for x in range(10_000))
+    chart = LineChart(
+        name="c",
+        title="t",
+        x_label="x",
+        y_label="y",
+        series=(Series("a", tuple(map(float, range(10_000))), ys),),
+    )
+
+    frame = Frame()
+    (line,) = lay_out(chart, frame).lines
+    assert len(line) <= 700
+    assert min(y for _, y in line) == pytest.approx(frame.top)

@@ -1,0 +1,124 @@
+"""Which settings are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro.bench.conduct import check_hosts
+from cerebro.bench.nodes import Place, node_command
+from cerebro.bench.subject import Subject, open_subject
+from cerebro.bench.sweep import Rule, Setting, Sweep, parse_counts, parse_sweep
+from cerebro.errors import UsageError
+
+
+def test_several_processes_are_compared_at_both_rules_and_one_process_once() -> None:
+    settings = Sweep(nodes=(1, 2, 3), procs=(1, 2), batches=(64,)).settings()
+    ranks = sorted((setting.ranks, str(setting.rule)) for setting in settings)
+    assert ranks[0] == (1, "global")
+    assert len(settings) == 1 + 2 * 5
+    assert len({setting.key for setting in settings}) == len(settings)
+
+
+def test_a_fixed_global_batch_is_shared_and_a_fixed_batch_of_each_grows() -> None:
+    shared = Setting(nodes=3, batch=64, rule=Rule.GLOBAL)
+    each = Setting(nodes=3, batch=64, rule=Rule.RANK)
+    assert (shared.global_batch, each.global_batch) == (64, 192)
+
+
+def test_saving_is_compared_on_the_first_nodes_and_processes_only() -> None:
+    settings = Sweep(nodes=(1, 2), batches=(64,), checkpoint=True).settings()
+    assert [(s.nodes, s.checkpoint) for s in settings] == [
+        (1, False),
+        (1, True),
+        (2, False),
+        (2, False),
+    ]
+
+
+def test_repeats_of_one_setting_are_far_apart() -> None:
+    settings = Sweep(batches=(32, 64), repeats=2).settings()
+    assert [(s.batch, s.repeat) for s in settings] == [(32, 0), (64, 0), (32, 1), (64, 1)]
+
+
+@pytest.mark.parametrize("text", ["batch_size", "=3", "lr=0.1,", "batch_size=big", "batch_size=0"])
+def test_a_wrong_sweep_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--sweep"):
+        parse_sweep([text])
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,,2", "two"])
+def test_wrong_counts_are_refused_with_what_was_given(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--nodes must be whole numbers.*got {text!r}"):
+        parse_counts(text, "--nodes")
+
+
+def test_too_few_hosts_are_refused() -> None:
+    with pytest.raises(UsageError, match="got 1 hosts for 3 nodes"):
+        check_hosts(["a"], [1, 3])
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "file.yaml"
+    path.write_text(text)
+    return path
+
+
+RECIPE = "model: {name: cnn}\ntraining: {batch_size: 64}\n"
+EXPERIMENT = "name: a\nbatch_size: 32\nspace: {lr: [0.1]}\n"
+
+
+def test_a_recipe_is_changed_by_its_sections(tmp_path: Path) -> None:
+    subject = open_subject(write(tmp_path, RECIPE), ["optimizer.lr=0"])
+    assert (subject.is_recipe, subject.batch) == (True, 64)
+    setting = Setting(nodes=2, batch=64, rule=Rule.RANK, checkpoint=True)
+    assert subject.overrides(setting, Path("/out/a")) == [
+        "optimizer.lr=0",
+        "training.global_batch_size=null",
+        "training.batch_size=64",
+        "checkpoint=epoch",
+        "parallel=ddp",
+        "output_dir=/out/a",
+    ]
+
+
+def test_an_experiment_file_of_one_process_has_one_worker(tmp_path: Path) -> None:
+    subject = open_subject(write(tmp_path, EXPERIMENT), [])
+    assert subject.batch == 32
+    assert subject.overrides(Setting(batch=16), Path("/out/a")) == [
+        "batch_size=16",
+        "workers=1",
+        "store=/out",
+        "name=a",
+    ]
+
+
+def test_what_the_user_says_about_workers_holds(tmp_path: Path) -> None:
+    subject = open_subject(write(tmp_path, EXPERIMENT), ["workers=2"])
+    assert "workers=1" not in subject.overrides(Setting(), Path("/out/a"))
+
+
+def test_a_batch_size_of_the_space_is_changed_there(tmp_path: Path) -> None:
+    text = "name: a\nspace: {lr: [0.1], batch_size: [16, 32]}\n"
+    subject = open_subject(write(tmp_path, text), [])
+    assert "space.batch_size=8" in subject.overrides(Setting(batch=8), Path("/out/a"))
+    assert subject.batch is None
+
+
+def test_another_file_is_another_benchmark(tmp_path: Path) -> None:
+    path = write(tmp_path, EXPERIMENT)
+    before = open_subject(path, []).digest
+    assert open_subject(path, ["epochs=2"]).digest != before
+    write(tmp_path, EXPERIMENT + "epochs: 2\n")
+    assert open_subject(path, []).digest != before
+
+
+def test_nodes_on_hosts_are_reached_by_ssh_with_every_word_quoted() -> None:
+    subject = Subject(path=Path("/a b.yaml"), is_recipe=True, given=("description=$(id)",))
+    place = Place(folder=Path("/out/s"), run=Path("/out/r"), hosts=("alpha", "beta"))
+    command = node_command(subject, Setting(nodes=2), place, 1, "alpha:20000")
+    assert command[:4] == ["ssh", "-o", "BatchMode=yes", "beta"]
+    assert "'description=$(id)'" in command[4]
+    assert "'/a b.yaml'" in command[4]
+    assert "-nr 1 --master alpha:20000" in command[4]

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from cerebro.cli import launch
+from cerebro.errors import UsageError
+from tests.experiments import make_toy_data
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_toy_data(tmp_path / "data")
+    (tmp_path / "tasks.py").write_text("class Net: pass\n")
+    asked = {
+        "name": "toy",
+        "task": "tasks.py:Net",
+        "data": "data",
+        "epochs": 2,
+        "batch_size": 8,
+        "metric": "val_loss",
+        "mode": "min",
+        "parallel": "ddp",
+        "space": {"lr": [0.1]},
+        "launch": {"nodes": 4, "time": "2:00:00", "qos": "regular"},
+    }
+    (tmp_path / "my_toy.yaml").write_text(yaml.safe_dump(asked))
+    return tmp_path / "my_toy.yaml"
+
+
+def test_a_dry_run_shows_the_script_and_does_nothing(experiment, capsys):
+    launch.slurm(experiment, ["epochs=3"], qos="debug", dry_run=True)
+    script = capsys.readouterr().out
+    for line in ("job-name=my-toy", "nodes=4", "time=2:00:00", "qos=debug"):
+        assert f"#SBATCH --{line}\n" in script
+    assert f"-m cerebro run {experiment} epochs=3\n" in script
+    assert not (experiment.parent / "logs").exists()
+
+
+def test_sections_can_be_overridden(experiment, capsys):
+    launch.slurm(experiment, ["launch.nodes=2"], dry_run=True)
+    assert "#SBATCH --nodes=2\n" in capsys.readouterr().out
+
+
+def test_many_ranks_of_trials_that_hop_are_refused(experiment):
+    with pytest.raises(UsageError, match=r"4 ranks .* but .*my_toy.yaml says mop"):
+        launch.slurm(experiment, ["parallel=mop"], dry_run=True)
+
+
+def test_one_node_may_run_what_it_likes(experiment, capsys):
+    launch.slurm(experiment, ["parallel=mop"], nodes=1, dry_run=True)
+    assert "#SBATCH --nodes=1\n" in capsys.readouterr().out
+
+
+def test_what_is_wrong_with_a_file_is_found_before_the_job(experiment):
+    with pytest.raises(UsageError, match="epochs"):
+        launch.slurm(experiment, ["epochs=0"], dry_run=True)
+
+
+def test_a_job_is_shown_with_the_end_of_its_log(tmp_path, monkeypatch, capsys):
+    log = tmp_path / "toy-7.out"
+    log.write_text("rank 0 of 2 on n1 (pid 7)\n")
+    found = f"JobId=7 JobName=toy JobState=RUNNING NodeList=n[1-2] Restarts=1 StdOut={log}"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{found}'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launch.show_job(7)
+    shown = capsys.readouterr().out
+    for words in ("running", "n[1-2]", "rank 0 of 2 on n1"):
+        assert words in shown
