@@ -4,9 +4,10 @@
 
 images   60,000 pictures of 28 x 28, PNG and JPEG by turns, and a CSV with their labels, to 8
          shuffled shards with `run_etl`, an ETLSpec and two workers. `bare` is the bound: two
-         processes that decode half of the files each into an array, and do nothing else. The
-         others also write shards with digests: `pandas` is a loop in one process, `dataloader`
-         torch's with two workers, `ray` is Ray Data, `spark` Spark local[2].
+         processes that decode half of the files each into an array, and do nothing else; they know
+         the names of the files before their time counts, as ours does, whose workers start while
+         the table is read. The others also write shards with digests: `pandas` is a loop in one
+         process, `dataloader` torch's with two workers, `ray` is Ray Data, `spark` Spark local[2].
 csv      200 MB of numbers (ids, 20 columns, a label) to 8 shuffled shards with their SHA-256:
          `from_csv`, and `run_etl` without a spec, against pandas, pyarrow by hand, Polars, Ray
          Data, Spark. The others write what suits them, uncompressed.

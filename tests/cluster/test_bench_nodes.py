@@ -35,8 +35,9 @@ def folder(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(256, 64)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)
-    data = {"x": x, "y": y}
-    cerebro.data.from_arrays(tmp_path / "data", train=data, shards=2, validation=0.25, seed=0)
+    cerebro.data.from_arrays(
+        tmp_path / "data", train={"x": x, "y": y}, shards=2, validation=0.25, seed=0
+    )
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     ssh = tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()

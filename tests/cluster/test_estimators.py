@@ -143,6 +143,14 @@ def test_predictions_on_executors_are_those_of_the_plain_model(result, frame):
     assert np.allclose([row.said for row in told], expected, atol=1e-6)
 
 
+def test_predictions_replace_no_column_whatever_its_case(result, frame):
+    model = result.get_best_model()
+    before = model.output_columns
+    with pytest.raises(UsageError, match=r"the table has 'id' already, which would be lost"):
+        model.set_output_columns(["ID"]).transform(frame)
+    model.output_columns = before
+
+
 def test_all_other_columns_stay_as_they_are(result, frame):
     found = result.transform(frame)
     assert [found.schema[name] for name in frame.columns] == frame.schema.fields

@@ -203,13 +203,17 @@ def test_a_run_stopped_from_the_keyboard_goes_on_later(spark, tmp_path):
     options = {"name": "run", "data": tmp_path / "data", "store": tmp_path / "runs"}
     fit = {"space": {"lr": [0.5, 0.05], "batch_size": 16}, "num_epochs": 3, "progress": False}
     fit |= {"metric": "val_loss", "mode": "min", "stack": False}
-    timer = threading.Thread(target=_interrupt_after, args=(log, 3))
+    is_over = threading.Event()
+    timer = threading.Thread(target=_interrupt_after, args=(log, 3, is_over))
     timer.start()
-    with pytest.raises(RunInterrupted):
-        Experiment(**options, backend=SparkBackend(spark)).run_fit(
-            ToyTask(visit_s=0.2, log=str(log)), **fit
-        )
-    timer.join()
+    try:
+        with pytest.raises(RunInterrupted):
+            Experiment(**options, backend=SparkBackend(spark)).run_fit(
+                ToyTask(visit_s=0.6, log=str(log)), **fit
+            )
+    finally:
+        is_over.set()
+        timer.join()
     done = count_lines(log)
     result = Experiment(**options, backend=SparkBackend(spark)).run_fit(
         ToyTask(log=str(log)), **fit
@@ -218,9 +222,11 @@ def test_a_run_stopped_from_the_keyboard_goes_on_later(spark, tmp_path):
     assert count_lines(log) == 12 >= done
 
 
-def _interrupt_after(log, visits):
-    wait_for(lambda: count_lines(log) >= visits, "visits")
-    os.kill(os.getpid(), 2)
+def _interrupt_after(log, visits, is_over):
+    """Nobody is there to be interrupted any more but the tests themselves, once it is over."""
+    wait_for(lambda: is_over.is_set() or count_lines(log) >= visits, "visits")
+    if not is_over.is_set():
+        os.kill(os.getpid(), 2)
 
 
 def test_executors_are_free_between_visits(spark, backend, tmp_path):

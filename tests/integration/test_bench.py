@@ -56,7 +56,7 @@ def test_a_setting_that_fails_is_told_and_the_others_go_on(project: Project) -> 
     assert done.returncode == 1
     rows = times(project)
     assert [row["status"] for row in rows.values()] == ["failed", "done"]
-    assert "node 0 ended with 1: all 1 trials failed." in done.stdout
+    assert "node 0 ended with 1: all 1 trials failed. The first failed: ValueError" in done.stdout
     assert "1 setting failed; the same command tries again." in done.stdout
 
 

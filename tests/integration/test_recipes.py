@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cerebro
+from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
 from cerebro.cli.recipe import check_pictures
 from cerebro.cli.run import fit_experiment
@@ -61,7 +62,8 @@ def train(path: Path | str, *overrides: str) -> tuple[Result, Path]:
     config = config.prepare(lambda text: None)
     check_pictures(config)
     experiment = open_experiment(config, Path(path))
-    result = fit_experiment(experiment, config, progress=False)
+    with located(config, Path(path), overrides):
+        result = fit_experiment(experiment, config, progress=False)
     return result, Path(result.path)
 
 
@@ -173,6 +175,27 @@ def test_curves_are_written_for_each_trial_and_hold_the_rates(tmp_path):
     assert all(each["seconds"].min() > 0 for each in curves)
 
 
+def test_two_workers_on_a_trial_scale_and_warm_up_its_rate():
+    Path("recipe.yaml").write_text(RECIPE)
+    changes = ("parallel=ddp", "workers=2", "training.batch_size=4", "training.lr_warmup_epochs=2")
+    _, run = train("recipe.yaml", *changes, "training.lr_schedule=null")
+    curves = history(run)
+    assert int(curves["n_ranks"]) == 2
+    assert curves["lr"].tolist() == pytest.approx([0.015, 0.02], rel=1e-12)
+
+
+def test_trials_that_differ_in_numbers_alone_are_stacked():
+    Path("recipe.yaml").write_text(RECIPE)
+    result, run = train(
+        *("recipe.yaml", "stack=4", "training.lr_schedule=cosine", "training.lr_warmup_epochs=0"),
+        "search.space.optimizer.lr=[0.01, 0.02, 0.03, 0.04]",
+    )
+    assert [path.name for path in (run / "stacks").iterdir()] == ["s0000"]
+    assert {trial.status for trial in result.trials} == {"finished"}
+    last = history(run / "trials" / "t0003")["lr"]
+    assert last[-1] == pytest.approx(0.04 * (1 + np.cos(np.pi * 11 / 12)) / 2, rel=1e-12)
+
+
 def test_a_model_is_loaded_from_a_run_alone():
     Path("recipe.yaml").write_text(RECIPE)
     _, run = train("recipe.yaml")
@@ -205,6 +228,12 @@ def test_pictures_must_be_those_that_the_model_takes():
     Path("recipe.yaml").write_text(RECIPE)
     with pytest.raises(UsageError, match=r"must be that of the pictures, \[16, 8, 1\]"):
         train("recipe.yaml", "data.input_shape=[16, 8, 1]")
+
+
+def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file():
+    Path("recipe.yaml").write_text(RECIPE.replace("n_classes: 1}", "n_classes: 1, dropuot: 0}"))
+    with pytest.raises(ConfigError, match=r"yaml:3: model 'cnn' has no option 'dropuot'"):
+        train("recipe.yaml")
 
 
 # The command
@@ -245,12 +274,6 @@ def test_the_command_shows_the_file_and_stops(project):
     assert "batch_size: 4" in done.stdout
     assert "dropout: 0.0" in done.stdout
     assert not (project.folder / "runs").exists()
-
-
-def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file(project):
-    done = project.cerebro("run", "recipe.yaml", "--dropout", "0", "model.name=mlp6")
-    assert done.returncode == 2
-    assert "override 'model.dropout=0.0': model 'mlp6' has no option 'dropout'" in done.stderr
 
 
 def test_a_task_file_has_no_optimizer_to_change(project):

@@ -35,6 +35,8 @@ class LineChart:
     series: tuple[Series, ...]
     #: Whether the y axis begins at zero.
     from_zero: bool = True
+    #: Upright lines: where, and what happened there.
+    marks: tuple[tuple[float, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -106,10 +108,12 @@ def style_of(number: int) -> Style:
     >>> style_of(0).marker, style_of(1).dash
     ('circle', (7, 4))
     """
+    kinds = len(_MARKERS)
     return Style(
         _COLOURS[number % len(_COLOURS)],
-        _DASHES[number % len(_DASHES)],
-        _MARKERS[number % len(_MARKERS)],
+        # After a round of markers the dashes are one ahead.
+        _DASHES[(number + number // kinds) % len(_DASHES)],
+        _MARKERS[number % kinds],
     )
 
 
@@ -174,6 +178,8 @@ class Layout:
     y: Axis
     #: Of each series, in order, the places of its points.
     lines: tuple[tuple[tuple[float, float], ...], ...] = field(default=())
+    #: Places of upright lines, with what they say.
+    marks: tuple[tuple[float, str], ...] = field(default=())
 
 
 def lay_out(chart: LineChart, frame: Frame) -> Layout:
@@ -191,4 +197,9 @@ def lay_out(chart: LineChart, frame: Frame) -> Layout:
         )
         for line in found
     )
-    return Layout(frame, x, y, lines)
+    marks = tuple(
+        (frame.left + x.place(at, frame.plot_width), label)
+        for at, label in chart.marks
+        if x.low <= at <= x.high
+    )
+    return Layout(frame, x, y, lines, marks)

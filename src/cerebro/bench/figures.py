@@ -88,8 +88,21 @@ def _over_time(
         if what in use.series
     ]
     return LineChart(
-        name=name, title=title, x_label="seconds", y_label=unit, series=tuple(series[:_MOST_LINES])
+        name=name,
+        title=title,
+        x_label="seconds",
+        y_label=unit,
+        series=tuple(series[:_MOST_LINES]),
+        marks=_marks(nodes),
     )
+
+
+def _marks(nodes: Sequence[NodeUse]) -> tuple[tuple[float, str], ...]:
+    """When training began and ended."""
+    if not nodes or not math.isfinite(nodes[0].window[1]):
+        return ()
+    first, last = nodes[0].window
+    return (first, "first visit"), (last, "last visit")
 
 
 def _convergence(cases: Sequence[Case]) -> list[LineChart]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shlex
 import signal
 import socket
@@ -26,6 +27,8 @@ _PULSE_S = 0.25
 #: Ports that systems do not hand out by themselves.
 _PORTS = range(20000, 32000)
 _STOP_S = 40.0
+#: What a run prints of a trial that failed: its number, params, and why.
+_TRIAL = re.compile(r"\s+t\d+ \[.*?\] (.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,8 @@ def failure_of(logs: Sequence[Path], codes: Sequence[int]) -> str:
         lines = [line for line in _lines(log) if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         told = (errors or lines or ["it ended without a word"])[-1].removeprefix("error: ")
+        trial = next((found[1] for line in lines if (found := _TRIAL.match(line))), "")
+        told = f"{told} The first {trial}" if trial else told
         return f"node {number} ended with {code}: {told.strip():.300} ({log})"
     return "it ended without a word"
 

@@ -134,6 +134,9 @@ def line_png(chart: LineChart, path: Path, frame: Frame | None = None) -> None:
         canvas.text((x, base + 13), tick_text(tick))
     canvas.text((frame.left + frame.plot_width / 2, base + 32), chart.x_label)
     canvas.upright((12, frame.top + frame.plot_height / 2), chart.y_label)
+    for number, (x, label) in enumerate(placed.marks):
+        canvas.line([(x, frame.top), (x, base)], "#777777", dash=(1, 3))
+        canvas.text((x + 3, frame.top + 7 + 14 * (number % 2)), label, "lm")
     for number, points in enumerate(placed.lines):
         _draw_line(canvas, points, number)
     for number, series in enumerate(chart.series):

@@ -33,13 +33,15 @@ class Subject:
     is_in_space: bool = False
     #: Overrides of the user's.
     given: tuple[str, ...] = ()
+    #: Whether several processes are among what is compared: those have no stacks, so nobody has.
+    is_plain: bool = False
 
     @property
     def digest(self) -> str:
         """Changes when the file, or what is changed of it, does."""
-        return hashlib.sha256(
-            b"\0".join([self.path.read_bytes(), *(text.encode() for text in self.given)])
-        ).hexdigest()
+        words = [*self.given, f"is_plain={self.is_plain}"]
+        parts = [self.path.read_bytes(), *(text.encode() for text in words)]
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
     def overrides(self, setting: Setting, run: Path) -> list[str]:
         """What the setting changes, and where its run goes."""
@@ -66,9 +68,11 @@ class Subject:
 
     def _ranks(self, setting: Setting) -> list[str]:
         """One process is one worker, however many would fit the machine; several are one gang."""
-        key, value = ("parallel", "ddp") if setting.ranks > 1 else ("workers", "1")
+        wanted = {"parallel": "ddp"} if setting.ranks > 1 else {"workers": "1"}
+        if self.is_plain:
+            wanted["stack"] = "false"
         named = {text.partition("=")[0].partition(".")[0] for text in self.given}
-        return [] if key in named else [f"{key}={value}"]
+        return [f"{key}={value}" for key, value in wanted.items() if key not in named]
 
     def _place(self, run: Path) -> list[str]:
         if self.is_recipe:

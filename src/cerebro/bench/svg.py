@@ -46,6 +46,9 @@ def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
         parts.append(_text(at, base + 17, tick_text(tick), "middle"))
     parts.append(_text(frame.left + frame.plot_width / 2, base + 34, chart.x_label, "middle"))
     parts.append(_upright(14, frame.top + frame.plot_height / 2, chart.y_label))
+    for number, (at, label) in enumerate(placed.marks):
+        parts.append(_mark(at, frame.top, base))
+        parts.append(_text(at + 3, frame.top + 11 + 13 * (number % 2), label, "start"))
     for number, line in enumerate(placed.lines):
         parts.append(_line(line, style_of(number)))
     for row, labels in enumerate(rows):
@@ -108,6 +111,13 @@ def _upright(x: float, y: float, text: str) -> str:
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="rule" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _mark(x: float, top: float, base: float) -> str:
+    return (
+        f'<line x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{base:g}" stroke="#777" '
+        'stroke-dasharray="1 3"/>'
+    )
 
 
 def _box(x: float, y: float, width: float, height: float, fill: str, kind: str = "key") -> str:

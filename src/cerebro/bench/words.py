@@ -106,11 +106,10 @@ def _saving(cases: Sequence[Case]) -> Iterator[str]:
     for without, saved in saved_pairs(cases):
         change = saved.training_s / without.training_s - 1
         what = f"Saving the state ({without.setting.label.removesuffix(', not saved')})"
-        if abs(change) < _noise(without, saved):
+        if change < _noise(without, saved):
             yield f"{what} cost nothing that can be told from chance ({100 * change:+.1f} %)."
         else:
-            longer = "longer" if change > 0 else "shorter"
-            yield f"{what} made it {100 * abs(change):.1f} % {longer}."
+            yield f"{what} made it {100 * change:.1f} % longer."
 
 
 def _doubts(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> Iterator[str]:
@@ -148,8 +147,8 @@ def _convergence(cases: Sequence[Case]) -> Iterator[str]:
             steps = ""
             if case.shown.steps < base.shown.steps:
                 steps = (
-                    f", for it made {case.shown.steps} steps instead of {base.shown.steps} over "
-                    "the same rows"
+                    f", {'though' if is_equal else 'for'} it made {case.shown.steps} steps instead "
+                    f"of {base.shown.steps} over the same rows"
                 )
             yield (
                 f"{_capital(_where(case.setting))}{_batch(case.setting)} {found} "

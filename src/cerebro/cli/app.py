@@ -385,7 +385,7 @@ launching = typer.Typer(
     help="Hand an experiment to a batch system.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(launching, name="launch")
-for command in launch.COMMANDS:
-    launching.command()(reported()(command))
+for order in launch.COMMANDS:
+    launching.command()(reported()(order))
 
 app.add_typer(data.group(reported()), name="data")

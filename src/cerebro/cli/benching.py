@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -89,11 +89,13 @@ def plan(request: Request) -> tuple[Bench, list[Setting]]:
         repeats=request.repeats,
     )
     check_hosts(request.hosts, sweep.nodes)
+    settings = sweep.settings()
+    subject = replace(subject, is_plain=any(setting.ranks > 1 for setting in settings))
     out = request.out if request.out is not None else Path(f"bench-{request.path.stem}")
     bench = Bench(
         subject=subject, out=out.absolute(), hosts=request.hosts, interval_s=request.interval_s
     )
-    return bench, sweep.settings()
+    return bench, settings
 
 
 @dataclass(slots=True)
@@ -162,7 +164,7 @@ def _cells(m: Measurement) -> list[str]:
         "done",
         f"{m.completion_s:.1f} s",
         f"{m.training_s:.2f} s training",
-        f"{m.samples_per_s:.4g} rows/s",
+        f"{m.samples_per_s:,.0f} rows/s",
         value,
     ]
 

@@ -21,8 +21,7 @@ from cerebro.results import Result
 from cerebro.run.recovery import set_aside
 from cerebro.storage import Store
 from cerebro.track.monitor.profile import Profile, profiling
-from cerebro.track.text import show_seconds
-from cerebro.types import Mode, trial_id
+from cerebro.types import trial_id
 from cerebro.zoo.params import section
 
 logger = logging.getLogger("cerebro.cli")
@@ -101,15 +100,11 @@ def tell_best(result: Result, config: RecipeExperiment) -> None:
     seconds = [each for trial in result.trials for each in result.seconds(trial.number)]
     if seconds:
         print(f"mean time of an epoch: {sum(seconds) / len(seconds):.3g} s")
-    if result.time_to_target_s is not None and config.goal is not None:
-        sign = "<=" if config.mode[0] is Mode.MIN else ">="
+    if config.goal is not None and result.time_to_target_s is None:
         print(
-            f"goal reached: {config.goal.get('metric', config.metric[0])} {sign} "
-            f"{config.goal['target']} after {show_seconds(result.time_to_target_s)} "
-            f"({result.time_to_target_s:.1f} s)"
+            f"goal not reached: {config.goal.get('metric', config.metric[0])} "
+            f"{config.goal['target']}"
         )
-    elif config.goal is not None:
-        print("goal not reached")
 
 
 def open_shell(result: Result) -> None:

@@ -22,6 +22,7 @@ from cerebro.config.recipe_space import RENAMED, Objection, make_space
 from cerebro.config.resolve import backend_reference, resolve_path
 from cerebro.config.schema import ExperimentConfig
 from cerebro.config.yaml import Document, KeyPath
+from cerebro.data.named import DATASETS
 from cerebro.errors import UsageError
 from cerebro.run.request import choose, wrong_batch_sizes
 from cerebro.search.domain import Constant, Domain
@@ -185,6 +186,13 @@ class _Translation:
                 ("training", "global_batch_size" if given else "batch_size"),
                 "batch_size (rows of each worker of a trial) or global_batch_size (of all of them "
                 f"together) must be given, one of the two, but got {both}.",
+            )
+        classes = DATASETS[recipe.data.name].n_classes if recipe.data.name in DATASETS else None
+        if classes is not None and 1 < recipe.model.n_classes < classes:
+            yield Objection(
+                ("model", "n_classes"),
+                f"`n_classes >= {classes}` must hold for {recipe.data.name}, but got "
+                f"n_classes={recipe.model.n_classes}.",
             )
         if recipe.search.metric is not None and recipe.search.mode is None:
             yield Objection(

@@ -10,11 +10,18 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Self, cast
 
-from cerebro.data.tabular import Frame, columns_of, with_columns
+from cerebro.data.tabular import Frame, columns_of, names_of, with_columns
 from cerebro.errors import UsageError
 from cerebro.estimators.history import History
 from cerebro.estimators.kinds import portable_of
-from cerebro.estimators.prediction import Portable, flat, opened, output_columns, predicted
+from cerebro.estimators.prediction import (
+    Portable,
+    check_are_new,
+    flat,
+    opened,
+    output_columns,
+    predicted,
+)
 from cerebro.search.wording import show
 from cerebro.storage import open_store
 from cerebro.types import Params
@@ -76,6 +83,7 @@ class CerebroModel:
         """
         if is_spark(frame):
             return _spark().transform(self, frame)
+        check_are_new(self.output_columns, names_of(frame))
         columns = columns_of(frame, self.portable.features)
         found = predicted(opened(self.portable.digest, self.portable.open), columns)
         names = output_columns(list(found), self.label_columns, self.output_columns)

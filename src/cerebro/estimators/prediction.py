@@ -105,6 +105,26 @@ def flat(output: Array) -> Array:
     return output[:, 0] if output.ndim == 2 and output.shape[1] == 1 else output
 
 
+def check_are_new(
+    given: Sequence[str], existing: Sequence[str], *, folds_case: bool = False
+) -> None:
+    """Raise if columns that were named for predictions are there already.
+
+    >>> check_are_new(["Said"], ["said"])
+    >>> check_are_new(["Said"], ["said"], folds_case=True)
+    Traceback (most recent call last):
+    cerebro.errors.UsageError: output columns must be new ones, but the table has 'said' already...
+    """
+    there = {name.casefold() if folds_case else name: name for name in map(str, existing)}
+    for name in given:
+        found = there.get(name.casefold() if folds_case else name)
+        if found is not None:
+            raise UsageError(
+                f"output columns must be new ones, but the table has {found!r} already, which "
+                f"would be lost: name another with set_output_columns, or drop it first."
+            )
+
+
 def output_columns(
     outputs: Sequence[str], labels: Sequence[str], given: Sequence[str]
 ) -> list[str]:

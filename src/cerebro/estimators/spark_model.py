@@ -29,6 +29,7 @@ from cerebro.estimators.models import MODEL, CerebroModel
 from cerebro.estimators.prediction import (
     Portable,
     Predictor,
+    check_are_new,
     flat,
     opened,
     output_columns,
@@ -96,6 +97,8 @@ class SparkModel(CerebroModel, Model, MLWritable, MLReadable):  # type: ignore[m
 
 def transform(model: CerebroModel, frame: DataFrame) -> DataFrame:
     """A DataFrame with predictions, made by the executors as rows are asked for."""
+    folds_case = frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true"
+    check_are_new(model.output_columns, frame.columns, folds_case=folds_case)
     portable = model.portable
     features = [_feature(frame, name) for name in portable.features]
     predictor = opened(portable.digest, portable.open)

@@ -172,6 +172,24 @@ def test_what_befalls_an_agent_reaches_rank_0():
     caller.close()
 
 
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="needs IPv6")
+def test_an_address_may_be_of_the_new_kind():
+    leading = replace(spots()[0], address=f"[::1]:{spots()[0].address.rpartition(':')[2]}")
+    with mustered(leading, "cifar") as place:
+        assert place.address == leading.address
+        assert place.gang.startswith("[::1]:")
+        caller = Caller(place.address.replace("[::1]", "::1"), **HELLO)
+        assert caller.hear() == {"gang": place.gang}
+    caller.close()
+
+
 def test_a_launched_process_that_is_gone_ends_the_run():
     leading = replace(spots()[0], kind=Kind.SLURM)
     failures = []

@@ -118,8 +118,8 @@ def test_a_report_of_failures_alone_can_be_read(tmp_path: Path) -> None:
 
 
 def test_lines_differ_without_colour() -> None:
-    styles = [style_of(number) for number in range(6)]
-    assert len({(style.dash, style.marker) for style in styles}) == 6
+    styles = [style_of(number) for number in range(12)]
+    assert len({(style.dash, style.marker) for style in styles}) == 12
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1), st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,12 @@ def test_an_experiment_file_of_one_process_has_one_worker(tmp_path: Path) -> Non
         "store=/out",
         "name=a",
     ]
+
+
+def test_where_several_processes_are_compared_nothing_is_stacked(tmp_path: Path) -> None:
+    subject = replace(open_subject(write(tmp_path, EXPERIMENT), []), is_plain=True)
+    for nodes in (1, 2):
+        assert "stack=false" in subject.overrides(Setting(nodes=nodes), Path("/out/a"))
 
 
 def test_what_the_user_says_about_workers_holds(tmp_path: Path) -> None:

@@ -74,6 +74,14 @@ def test_the_cost_of_saving_is_told() -> None:
     assert "Saving the state (1 node, batch 64) made it 20.0 % longer." in lines
 
 
+def test_saving_that_seems_to_make_it_faster_is_chance() -> None:
+    lines = told(
+        measured(Setting(batch=64, checkpoint=False), 10.0),
+        measured(Setting(batch=64, checkpoint=True), 8.0),
+    )
+    assert any("cost nothing that can be told from chance (-20.0 %)" in line for line in lines)
+
+
 def test_batch_sizes_are_compared_with_the_smallest() -> None:
     lines = told(measured(Setting(batch=256), 7.0), measured(Setting(batch=32), 12.0))
     (line,) = [line for line in lines if line.startswith("Batch 256 took")]

@@ -295,6 +295,15 @@ def test_what_varies_is_checked_value_by_value(space, message):
         load(text)
 
 
+def test_a_model_has_room_for_the_classes_of_its_data():
+    text = changed("name: dummy\n  n_train: 64\n  n_valid: 32", "name: cifar10")
+    message = refused(text, "model.n_classes=5")
+    assert message == (
+        "override 'model.n_classes=5': `n_classes >= 10` must hold for cifar10, but got "
+        "n_classes=5."
+    )
+
+
 def test_a_metric_needs_to_know_which_way():
     assert "search.mode is missing" in refused(RECIPE, "search.metric=val_loss")
     found = load(RECIPE, "search.metric=val_loss", "search.mode=min")

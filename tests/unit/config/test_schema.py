@@ -42,6 +42,7 @@ seeds: 3
 constraints: {val_seconds: 2.5}
 warm_start: [{lr: 0.1, width: 32, wd: 1e-3, dropout: 0.1}]
 learn_from: runs/earlier
+launch: {nodes: 8}
 """
 SHORT = """\
 name: digits
@@ -131,6 +132,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "constraints": {"val_seconds": 2.5},
         "warm_start": [{"lr": 0.1, "width": 32, "wd": 1e-3, "dropout": 0.1}],
         "learn_from": f"{tmp_path}/runs/earlier",
+        "launch": {"nodes": 8},
     }
     assert list(space) == ["lr", "width", "wd", "dropout"]
     assert space["lr"] == Choice([0.1, 0.01])

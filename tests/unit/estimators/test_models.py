@@ -69,6 +69,8 @@ def test_output_columns_can_be_named(tmp_path):
         result.set_output_columns(["a", "b"]).transform(points())
     with pytest.raises(UsageError, match=r"must be a list of different names"):
         result.set_output_columns([1])
+    with pytest.raises(UsageError, match=r"the table has 'label' already, which would be lost"):
+        result.set_output_columns(["label"]).transform(points())
 
 
 def test_each_output_has_a_column(tmp_path):

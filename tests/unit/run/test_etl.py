@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -509,3 +510,21 @@ def test_many_rows_at_once_need_their_files_too(tmp_path):
     raw = raw_of(range(3), object_dir=str(tmp_path / "objects"), name=names)
     with pytest.raises(DataError, match=r"id 101 .*must stay inside"):
         prepare(tmp_path / "etl", raw, AtOnce(), shards=1)
+
+
+def test_workers_that_start_while_rows_are_read_end_if_these_cannot_be_read(tmp_path):
+    def read():
+        raise DataError("there are no rows")
+
+    began = time.monotonic()
+    with pytest.raises(DataError, match="there are no rows"):
+        run_etl(
+            read,
+            Doubled(),
+            EtlSettings(shards=2),
+            store=DirectoryStore(tmp_path),
+            backend=LocalBackend(),
+            workers=2,
+        )
+    # They are not waited for: one that is still importing does not listen yet.
+    assert time.monotonic() - began < 5

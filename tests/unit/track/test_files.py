@@ -182,10 +182,10 @@ def test_the_trace_has_one_lane_a_worker_and_one_slice_a_visit(tmp_path: Path) -
         "shard": 0,
         "phase": "train",
         "compute_ms": 95.0,
-        "data_ms": 0.0,
-        "hop_ms": 0.0,
+        "data_ms": 1.0,
+        "hop_ms": 2.0,
         "comm_ms": 0.0,
-        "rows": 1,
+        "rows": 64,
     }
     assert slices[0]["ts"] == 1e6
     assert slices[0]["dur"] == pytest.approx(1e5)
@@ -207,10 +207,10 @@ def test_a_visit_of_a_stack_is_one_slice_that_says_what_it_is(tmp_path: Path) ->
         "shard": 1,
         "phase": "train",
         "compute_ms": 95.0,
-        "data_ms": 0.0,
-        "hop_ms": 0.0,
+        "data_ms": 1.0,
+        "hop_ms": 2.0,
         "comm_ms": 0.0,
-        "rows": 1,
+        "rows": 64,
     }
 
 

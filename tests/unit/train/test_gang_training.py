@@ -158,6 +158,14 @@ def test_running_means_are_those_of_all_ranks_rows(data):
     assert found["model.0.num_batches_tracked"] == 2
 
 
+def test_batch_norm_is_never_left_with_a_row_alone(data):
+    # Batches of 10, 10 and 2 rows.
+    begin = first_state(NormTask(), data, None, 10)
+    with connected(3) as gangs:
+        ranks = Ranks(NormTask, data, gangs, None, begin).run(1, batch_size=10)
+    assert ranks.report.rows == 22
+
+
 class BurstTask(LineTask):
     """Its loss is no number for a batch with a number above the limit."""
 

@@ -6,10 +6,7 @@ the gang meets, and how the run has ended. Ranks themselves talk to the leader o
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import select
 import signal
 import socket
 import threading
@@ -21,8 +18,9 @@ from typing import Any
 from cerebro import __version__
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
-from cerebro.backend.gang.follower import FollowerProcess, start_follower
-from cerebro.backend.gang.muster import LINE_BYTES, announce, clean_line, keep_alive, surroundings
+from cerebro.backend.gang.muster import announce, surroundings
+from cerebro.backend.gang.post import LINE_BYTES, Post, clean_line
+from cerebro.backend.gang.ranks import Rank
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, split_address
 from cerebro.backend.gang.torchrun import look_up
 from cerebro.backend.process import cause_of
@@ -86,7 +84,9 @@ class _Agent:
         self._run = run
         self._make_setup = make_setup
         self._signals = signals
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, Rank] = {}
+        #: Why the last attempt to reach rank 0 failed.
+        self._why = "it has not come to the store of torchrun yet"
 
     def serve(self) -> int:
         """The exit code of rank 0."""
@@ -107,7 +107,7 @@ class _Agent:
             rank.end()
         self._ranks.clear()
 
-    def _find(self) -> _Post:
+    def _find(self) -> Post:
         """Look for the muster until it is there and takes us."""
         patience_s = self._rendezvous.patience_s
         began = time.monotonic()
@@ -127,15 +127,16 @@ class _Agent:
             if waited_s > patience_s:
                 raise WorkerError(
                     f"rank 0 must be there within {patience_s:.0f} s, but nobody has answered at "
-                    f"{self._rendezvous.address}. Is it started, and does it meet the others "
-                    "there? --patience (CEREBRO_PATIENCE_S) gives it more time."
+                    f"{self._rendezvous.address} ({self._why}). Is it started, and does it meet "
+                    "the others there? --patience (CEREBRO_PATIENCE_S) gives it more time."
                 )
             if not is_told and waited_s > 2 * _CONNECT_S:
                 is_told = True
-                logger.info("waiting for rank 0 at %s", self._rendezvous.address)
+                told = self._rendezvous.address, self._why
+                logger.info("waiting for rank 0 at %s (%s)", *told)
             time.sleep(_LOOK_S)
 
-    def _ask(self) -> _Post | None:
+    def _ask(self) -> Post | None:
         """The muster's answer; None if there is no muster yet."""
         own = self._rendezvous
         address: str | None = own.address
@@ -154,8 +155,9 @@ class _Agent:
         }
         host, port = split_address(address)
         try:
-            post = _Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
-        except OSError:
+            post = Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
+        except OSError as error:
+            self._why = error.strerror or str(error)
             return None
         try:
             post.say(hello)
@@ -171,13 +173,13 @@ class _Agent:
             raise
         return post
 
-    def _work(self, post: _Post) -> int | None:
+    def _work(self, post: Post) -> int | None:
         """Keep ranks going; the code of rank 0, or None if it is gone."""
         setup = self._make_setup(post.gang)
         own = self._rendezvous
         for number in range(own.first, own.first + own.local):
             seat = own.position + number - own.first
-            rank = _Rank(setup, number, seat, post.gang, own.patience_s)
+            rank = Rank(setup, number, seat, post.gang, own.patience_s)
             self._ranks[number] = rank
             announce(number, own.world, rank.pid)
         is_asked = False
@@ -200,7 +202,7 @@ class _Agent:
             for rank in self._ranks.values():
                 self._look_after(rank, post, limit)
 
-    def _look_after(self, rank: _Rank, post: _Post, limit: _Limit) -> None:
+    def _look_after(self, rank: Rank, post: Post, limit: _Limit) -> None:
         """Start a rank that has ended again, unless that is of no use."""
         code = rank.poll()
         if code is None or rank.is_given_up:
@@ -218,105 +220,6 @@ class _Agent:
             logger.warning("rank %d starts again: %s.", rank.number, how)
         rank.start()
         announce(rank.number, self._rendezvous.world, rank.pid)
-
-
-class _Rank:
-    """A follower that may be started again."""
-
-    def __init__(self, setup: Setup, number: int, seat: int, gang: str, join_s: float) -> None:
-        self._setup = setup
-        self.number = number
-        self._seat = seat
-        self._gang = gang
-        self._join_s = join_s
-        #: It ended in a way in which it would end again.
-        self.is_given_up = False
-        self._process: FollowerProcess | None = None
-        self.start()
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        self.end()
-        self._began = time.monotonic()
-        self._ended: float | None = None
-        self._process = start_follower(
-            self._setup, self.number, seat=self._seat, address=self._gang, join_s=self._join_s
-        )
-
-    def poll(self) -> int | None:
-        code = None if self._process is None else self._process.poll()
-        if code is not None and self._ended is None:
-            self._ended = time.monotonic()
-        return code
-
-    def seconds_since_end(self) -> float:
-        return 0.0 if self._ended is None else time.monotonic() - self._ended
-
-    def has_failed(self, code: int) -> bool:
-        """Whether it could not start; one that has found no leader is late, nothing else."""
-        lived_s = (self._ended or time.monotonic()) - self._began
-        return code == followers.FAILED and lived_s < self._join_s
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-
-class _Post:
-    """The connection to the muster: lines of JSON."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        keep_alive(connection)
-        self._connection = connection
-        self._heard = bytearray()
-        self.gang = ""
-
-    def __enter__(self) -> _Post:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def say(self, message: dict[str, Any]) -> None:
-        # One that is gone is found by hearing nothing more.
-        with contextlib.suppress(OSError):
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def hear(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next message; None if there is none in time. EOFError if the other side is gone."""
-        if b"\n" not in self._heard:
-            self._receive(timeout_s)
-        line, newline, rest = bytes(self._heard).partition(b"\n")
-        if not newline:
-            return None
-        self._heard = bytearray(rest)
-        return _parse(line)
-
-    def _receive(self, timeout_s: float) -> None:
-        ready, _, _ = select.select([self._connection], [], [], timeout_s)
-        if not ready:
-            return
-        try:
-            heard = self._connection.recv(LINE_BYTES)
-        except OSError:
-            heard = b""
-        if not heard:
-            raise EOFError
-        self._heard += heard
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError):
-        found = json.loads(line)
-        return found if isinstance(found, dict) else None
-    return None
 
 
 class _Limit:

@@ -150,7 +150,7 @@ class GangRunner(VisitRunner):
                     self._setup,
                     rank,
                     seat=self._first_seat + rank,
-                    address=f"{reached}:{port}",
+                    address=f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}",
                     join_s=JOIN_S,
                 )
             )

@@ -7,7 +7,6 @@ Nothing that is read here is ever executed, and nobody is told more than an addr
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import selectors
@@ -15,19 +14,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro import __version__
 from cerebro.backend.gang.interface import address_towards, listening_address
-from cerebro.backend.gang.rendezvous import Kind, Rendezvous, split_address
+from cerebro.backend.gang.post import Post, clean_line
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, join_address, split_address
 from cerebro.backend.gang.torchrun import publish
 from cerebro.backend.limits import START, Limits
 from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
 
-#: The longest line that is read.
-LINE_BYTES = 4096
 #: At the end of a run, processes that a launcher has started are waited for so long: they would
 #: wait for rank 0 in vain. Those that people start may as well wait for the next run.
 LINGER_S = 30.0
@@ -46,9 +44,8 @@ logger = logging.getLogger("cerebro.gang")
 class _Agent:
     """One connection; its ranks are known once it has said hello."""
 
-    socket: socket.socket
+    post: Post
     since: float
-    heard: bytearray = field(default_factory=bytearray)
     first: int = 0
     local: int = 0
     host: str = ""
@@ -123,9 +120,9 @@ class Muster:
         self._agents: list[_Agent] = []
         self._code: int | None = None
         #: Where agents report.
-        self.address = f"{host}:{self._server.getsockname()[1]}"
+        self.address = join_address(host, self._server.getsockname()[1])
         #: Where the ranks of the gang meet: told to agents.
-        self.gang = f"{own}:{_free_port(bound)}"
+        self.gang = join_address(own, _free_port(bound))
         #: Called on the muster's thread, once: with the signal that an agent got, or an error that
         #: the run must end with.
         self.on_stop: Callable[[int], None] = lambda number: None
@@ -140,6 +137,9 @@ class Muster:
             publish(rendezvous, run, self.address)
         self._thread = threading.Thread(target=self._serve, name="muster", daemon=True)
         self._thread.start()
+        if rendezvous.kind is Kind.FLAGS:
+            others = range(rendezvous.local, rendezvous.world)
+            logger.info("waiting for %s at %s", _name(others), self.address)
 
     def dismiss(self, code: int) -> None:
         """Tell all agents how the run has ended; those on their way are waited for a little."""
@@ -172,56 +172,45 @@ class Muster:
                     reminder = time.monotonic() + REMIND_S
                     self._remind()
         for agent in self._agents:
-            _send(agent.socket, {"done": self._code, "word": self.word[:_WORD]})
-            agent.socket.close()
+            agent.post.say({"done": self._code, "word": self.word[:_WORD]})
+            agent.post.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         with contextlib.suppress(OSError):
             connection, _ = self._server.accept()
             connection.settimeout(_ANSWER_S)
-            keep_alive(connection)
-            agent = _Agent(connection, time.monotonic())
+            agent = _Agent(Post(connection), time.monotonic())
             self._agents.append(agent)
-            selector.register(connection, selectors.EVENT_READ, agent)
+            selector.register(agent.post, selectors.EVENT_READ, agent)
 
     def _hear(self, agent: _Agent, selector: selectors.BaseSelector) -> None:
         try:
-            heard = agent.socket.recv(LINE_BYTES)
-        except OSError:
-            heard = b""
-        agent.heard += heard
-        if not heard or len(agent.heard) > LINE_BYTES:
+            while (message := agent.post.hear(0.0)) is not None:
+                if agent.local:
+                    self._listen_to(agent, message)
+                    continue
+                objection = self._enlist(agent, message)
+                if objection is not None:
+                    agent.post.say({"refused": objection})
+                    self._forget(agent, selector)
+                    return
+                agent.post.say({"gang": self.gang})
+        except EOFError:
             self._forget(agent, selector)
-            return
-        while b"\n" in agent.heard:
-            line, _, rest = bytes(agent.heard).partition(b"\n")
-            agent.heard = bytearray(rest)
-            if agent.local:
-                self._listen_to(agent, line)
-                continue
-            objection = self._enlist(agent, line)
-            if objection is not None:
-                _send(agent.socket, {"refused": objection})
-                self._forget(agent, selector)
-                return
-            _send(agent.socket, {"gang": self.gang})
 
-    def _listen_to(self, agent: _Agent, line: bytes) -> None:
+    def _listen_to(self, agent: _Agent, message: Mapping[str, Any]) -> None:
         """An agent asks for the end of the run, or tells that it cannot go on."""
-        with contextlib.suppress(ValueError, TypeError, AttributeError):
-            message = json.loads(line)
-            number, failed = message.get("stop"), message.get("failed")
-            if number in _STOP_SIGNALS and not self._is_stopping:
-                self._is_stopping = True
-                logger.info("%s was asked to stop: so is the run.", agent.host)
-                self.on_stop(int(number))
-            elif isinstance(failed, str):
-                self.on_failure(WorkerError(f"{agent.host}: {clean_line(failed)}"))
+        number, failed = message.get("stop"), message.get("failed")
+        if number in _STOP_SIGNALS and not self._is_stopping:
+            self._is_stopping = True
+            logger.info("%s was asked to stop: so is the run.", agent.host)
+            self.on_stop(int(number))
+        elif isinstance(failed, str):
+            self.on_failure(WorkerError(f"{agent.host}: {clean_line(failed)}"))
 
-    def _enlist(self, agent: _Agent, line: bytes) -> str | None:
+    def _enlist(self, agent: _Agent, hello: Mapping[str, Any]) -> str | None:
         """Take an agent's ranks; or why not."""
         try:
-            hello = json.loads(line)
             found = {name: hello[name] for name in ("cerebro", "key", "run", "world")}
             first, local, host = int(hello["first"]), int(hello["local"]), str(hello["host"])
         except (ValueError, TypeError, KeyError):
@@ -255,8 +244,8 @@ class Muster:
         return None
 
     def _forget(self, agent: _Agent, selector: selectors.BaseSelector) -> None:
-        selector.unregister(agent.socket)
-        agent.socket.close()
+        selector.unregister(agent.post)
+        agent.post.close()
         self._agents.remove(agent)
         if not agent.local:
             return
@@ -290,14 +279,6 @@ _WORDS = {
 }
 
 
-def keep_alive(connection: socket.socket) -> None:
-    """Have the system find out within a minute or so that the other machine is gone."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def announce(rank: int, world: int, pid: int | None = None) -> None:
     """Say who a rank is."""
     logger.info(
@@ -305,19 +286,9 @@ def announce(rank: int, world: int, pid: int | None = None) -> None:
     )
 
 
-def clean_line(text: str, most: int = 200) -> str:
-    """What came over the network, fit for a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
-
-
 def _name(ranks: range) -> str:
     first, last = ranks[0], ranks[-1]
     return f"rank {first}" if first == last else f"ranks {first} to {last}"
-
-
-def _send(connection: socket.socket, message: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _listen(bound: str, port: int, host: str) -> socket.socket:

@@ -82,7 +82,7 @@ def _follow(given: dict[str, Any]) -> int:
     except Exception as error:
         failure = describe_failure(error)
     host, port = split_address(given["address"])
-    visitor = Visitor(host, port, rank, given["join_s"])
+    visitor = Visitor(host.strip("[]"), port, rank, given["join_s"])
     if runner is None or failure is not None:
         return _say_why_not(visitor, cast(Failure, failure))
     gradients = visitor.come(identify(runner, place, rank))

@@ -174,6 +174,15 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """The reverse of it.
+
+    >>> join_address("fe80::1", 29500)
+    '[fe80::1]:29500'
+    """
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
 def _read_torchrun(environ: Mapping[str, str]) -> Rendezvous | None:
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None

@@ -98,7 +98,7 @@ class Gang:
 
     def spread(self, tensor: Tensor) -> None:
         """Give all ranks the tensor of rank 0, in place."""
-        self._wait_for("broadcast", tensor, 0, _FOREVER)
+        self._wait_for("broadcast", tensor, 0)
 
     def send(self, message: dict[str, Json] | None, state: State | None = None) -> None:
         """From rank 0 to all others, which are waiting in `receive`. None: that was all."""

@@ -16,7 +16,7 @@ from cerebro.data import Shard
 from cerebro.errors import ReplicaError
 from cerebro.task import Batch, Task
 from cerebro.train.gang.group import Gang
-from cerebro.train.gang.parts import part_of
+from cerebro.train.gang.parts import Shares
 from cerebro.train.gang.step import GangStep
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.step import scalar, split
@@ -58,10 +58,12 @@ class LossCheck:
         self._visit = visit
         self._tolerance = _ROUGH if is_rough else _EXACT
 
-    def begin(self, shard: Shard, batches: TorchBatches, index: Any, number: int) -> None:
+    def begin(
+        self, shard: Shard, batches: TorchBatches, index: Any, shares: Shares, number: int
+    ) -> None:
         """Before the part is loaded: rank 0 looks at the rows `index` of all ranks."""
         self._shard, self._batches, self._number = shard, batches, number
-        bounds = [part_of(len(index), rank, self._gang.size) for rank in range(self._gang.size)]
+        bounds = [shares.part(len(index), rank) for rank in range(self._gang.size)]
         room = self._room(bounds[0][1])
         #: The rows of each rank that are looked at.
         self._looked = [index[first : min(last, first + room)] for first, last in bounds]

@@ -11,7 +11,7 @@ from cerebro.errors import TrialError
 from cerebro.task import Batch, Task
 from cerebro.train.gang.gradients import BucketMemory, GradientSync
 from cerebro.train.gang.group import Gang
-from cerebro.train.gang.parts import count_of
+from cerebro.train.gang.parts import Shares
 from cerebro.train.torch.state import Components
 from cerebro.train.torch.step import TrainStep, split
 from cerebro.train.visit import Diverged, VisitCall
@@ -35,6 +35,7 @@ class GangStep(TrainStep):
     ) -> None:
         super().__init__(task, parts, call, device)
         self._gang = gang
+        self._shares = Shares(call.batch_size, gang.size)
         if call.micro_batch is not None:
             # Of the whole batch, as it was cut when memory was not enough.
             self._size = -(-call.micro_batch // gang.size)
@@ -47,7 +48,7 @@ class GangStep(TrainStep):
 
     def __call__(self, batch: Batch, rows: int) -> Any:
         """The mean loss of a batch of so many rows, of which `batch` has this rank's own."""
-        own = count_of(rows, self._gang.rank, self._gang.size)
+        own = self._shares.count(rows, self._gang.rank)
         if own == 0:
             self._optimizer.zero_grad(set_to_none=True)
             self._sync.begin(0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from cerebro.task import Batch, Task
 from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.losses import LossCheck
-from cerebro.train.gang.parts import count_of, part_of
+from cerebro.train.gang.parts import Shares
 from cerebro.train.gang.replicas import differing, require_same
 from cerebro.train.gang.step import GangStep
 from cerebro.train.progress import PROGRESS
@@ -53,9 +52,11 @@ class GangVisit:
     ) -> None:
         self._gang = gang
         self._parts = parts
+        self._shares = Shares(call.batch_size, gang.size)
         self._call = call
         self._visit = f"a visit of {trial_id(call.trials[0])} to shard {call.shard}"
         self._step = GangStep(gang, task, parts, call, device.type, memory)
+        memory.sweep()
         is_rough = device.type != "cpu" or amp_of(task, call.params[0]) is not None
         self._losses = LossCheck(
             *(gang, task, parts.model, self._step, device.type),
@@ -71,16 +72,16 @@ class GangVisit:
         """This rank's part of each batch, and the rows of the whole batch."""
         gang, size = self._gang, self._call.batch_size
         order = order_of(shard, self._call)[: self._call.limit]
-        own_size = count_of(size, gang.rank, gang.size)
-        parts = batches.batches(shard, max(1, own_size), own_rows(order, size, gang))
+        parts = own_batches(shard, batches, order, self._shares, gang.rank)
         for number, start in enumerate(range(0, len(order), size)):
             rows = min(size, len(order) - start)
-            own = count_of(rows, gang.rank, gang.size)
+            own = self._shares.count(rows, gang.rank)
             is_due = gang.check_every > 0 and number % gang.check_every == 0
             if is_due:
                 if number:
                     self._compare(f"after step {number} of {self._visit}")
-                self._losses.begin(shard, batches, order[start : start + rows], number)
+                index = order[start : start + rows]
+                self._losses.begin(shard, batches, index, self._shares, number)
             batch: dict[str, Any] = {}
             if own:
                 batch = next(parts)[0]
@@ -134,7 +135,7 @@ class GangVisit:
             start += tensor.numel()
 
     def _require_rows(self, name: str, batch: Batch, rows: int) -> None:
-        own = count_of(rows, self._gang.rank, self._gang.size)
+        own = self._shares.count(rows, self._gang.rank)
         if name in batch and length_of(batch[name]) != own:
             raise ReplicaError(
                 f"augment() must leave the number of rows as it is in a gang, but column {name!r} "
@@ -143,13 +144,19 @@ class GangVisit:
             )
 
 
-def own_rows(order: Any, size: int, gang: Gang) -> Any:
-    """The rows that a rank sees of an order that is cut into batches of this size."""
+def own_batches(
+    shard: Shard, batches: TorchBatches, order: Any, shares: Shares, rank: int
+) -> Iterator[Rows]:
+    """A rank's part of every batch of an order, but for those of which it has none."""
+    size = shares.batch_size
     whole = len(order) // size * size
-    first, last = part_of(size, gang.rank, gang.size)
-    full = order[:whole].reshape(-1, size)[:, first:last].reshape(-1)
-    first, last = part_of(len(order) - whole, gang.rank, gang.size)
-    return np.concatenate([full, order[whole + first : whole + last]])
+    first, last = shares.part(size, rank)
+    if whole and last > first:
+        rows = order[:whole].reshape(-1, size)[:, first:last].reshape(-1)
+        yield from batches.batches(shard, last - first, rows)
+    first, last = shares.part(len(order) - whole, rank)
+    if last > first:
+        yield from batches.batches(shard, last - first, order[whole + first : whole + last])
 
 
 def compare_new(gang: Gang, parts: Components, call: VisitCall) -> None:

@@ -86,8 +86,9 @@ class DeviceBatches:
         self, shard: Shard, columns: dict[str, Tensor], size: int, order: Any
     ) -> Iterator[Rows]:
         index = None if order is None else torch.from_numpy(order).to(self._device)
-        for start in range(0, shard.rows, size):
-            stop = min(start + size, shard.rows)
+        total = shard.rows if order is None else len(order)
+        for start in range(0, total, size):
+            stop = min(start + size, total)
             if index is None:
                 # Not views: a task may change its batch in place.
                 batch = {name: column[start:stop].clone() for name, column in columns.items()}

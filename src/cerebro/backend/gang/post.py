@@ -1,0 +1,97 @@
+"""What the muster of rank 0 and the agents of other machines say to each other: lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+#: The longest line that is read.
+LINE_BYTES = 4096
+_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+class Post:
+    """One side of a connection; closed, the other side hears that, too.
+
+    >>> ours, theirs = (Post(end) for end in socket.socketpair())
+    >>> ours.say({"done": 0})
+    >>> theirs.hear(1.0)
+    {'done': 0}
+    >>> ours.close(), theirs.close()
+    (None, None)
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        keep_alive(connection)
+        self._connection = connection
+        self._heard = bytearray()
+        #: Where the gang meets, as the other side has said.
+        self.gang = ""
+
+    def __enter__(self) -> Post:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def say(self, message: Mapping[str, object]) -> None:
+        # One that is gone is found by hearing nothing more.
+        with contextlib.suppress(OSError):
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next message; None if there is none in time, or it is none.
+
+        EOFError if the other side is gone, or says more than anybody has to say.
+        """
+        if b"\n" not in self._heard:
+            self._receive(timeout_s)
+        line, newline, rest = bytes(self._heard).partition(b"\n")
+        if not newline:
+            return None
+        self._heard = bytearray(rest)
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    def _receive(self, timeout_s: float) -> None:
+        ready, _, _ = select.select([self._connection], [], [], timeout_s)
+        if not ready:
+            return
+        try:
+            heard = self._connection.recv(LINE_BYTES)
+        except OSError:
+            heard = b""
+        self._heard += heard
+        if not heard or len(self._heard) > 2 * LINE_BYTES:
+            raise EOFError
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the system find out within a minute or so that the other machine is gone."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def clean_line(text: str, most: int = 200) -> str:
+    """What came over the network, fit for a terminal.
+
+    >>> clean_line("a\\x1b[2J")
+    'a?[2J'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

@@ -1,0 +1,64 @@
+"""Gangs on a CUDA device: ranks that share one, and that have one each; skipped without any."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import cerebro
+from cerebro import Experiment, Task
+
+pytestmark = pytest.mark.gpu
+
+
+class Digits(Task):
+    """No batch norm and no dropout: what is left must not depend on who has which rows."""
+
+    def model(self, params):
+        return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+    def optimizer(self, model, params):
+        return torch.optim.SGD(model.parameters(), lr=params["lr"], momentum=0.9)
+
+    def loss(self, model, batch, params):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    def metrics(self, model, batch, params):
+        return {"accuracy": (model(batch["x"]).argmax(1) == batch["y"]).float().mean()}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("digits")
+    cerebro.data.from_arrays(path, train=cerebro.data.digits(), shards=2, validation=0.2, seed=0)
+    return path
+
+
+def run(data, store, name, *, workers, **given):
+    experiment = Experiment(name=name, data=data, store=store, workers=workers, seed=0)
+    settings = {"num_epochs": 2, "global_batch_size": 50, "metric": "val_loss", "mode": "min"}
+    return experiment.run_fit(
+        Digits(), {"lr": [0.05]}, **settings, device="cuda", stack=False, progress=False, **given
+    )
+
+
+def weights_of(result):
+    model = result.load(0)
+    return torch.cat([p.detach().cpu().reshape(-1) for p in model.parameters()])
+
+
+def test_ranks_on_a_gpu_train_what_one_worker_trains(data, tmp_path):
+    alone = run(data, tmp_path, "alone", workers=1)
+    gang = run(data, tmp_path, "gang", workers=2, parallel="ddp")
+    assert gang.document.environment["device"] == "cuda"
+    assert torch.allclose(weights_of(alone), weights_of(gang), rtol=1e-4, atol=1e-5)
+    found, expected = gang.best.metrics["val_loss"], alone.best.metrics["val_loss"]
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_gang_gives_the_same_bits_again(data, tmp_path):
+    first = run(data, tmp_path, "first", workers=2, parallel="ddp")
+    assert first.best.status == "finished"
+    second = run(data, tmp_path, "second", workers=2, parallel="ddp")
+    assert first.digest() == second.digest()
