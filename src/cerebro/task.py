@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from cerebro.errors import UnknownParamError
 from cerebro.types import Json, Params
@@ -25,6 +26,14 @@ Add it to the space.
         raise UnknownParamError(
             f"the task asks for params[{key!r}], but the trial has: {known}. Add it to the space."
         )
+
+
+class Meter(Protocol):
+    """Takes metrics of training batches."""
+
+    def add(self, means: Mapping[str, Any], rows: int) -> None:
+        """Means over so many rows, by name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +101,9 @@ class Task:
     scheduler_step: str = "epoch"
     #: Set on workers before anything is built.
     facts: RunFacts | None = None
+    #: Set while a trial is trained, not in a stack: `meter.add({"accuracy": mean}, rows)` in `loss`
+    #: makes train_accuracy.
+    meter: Meter | None = None
 
     def model(self, params: Params) -> Any:
         """Build the model (an `nn.Module`)."""

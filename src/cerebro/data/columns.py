@@ -76,13 +76,13 @@ def as_numpy(array: pa.Array | pa.ChunkedArray) -> Array:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array in Arrow's memory: what is given back there is used again without being cleared.
+    """An array where large tables are kept.
 
     >>> empty((2, 3), np.dtype("float32")).shape
     (2, 3)
     """
     size = math.prod(shape) * dtype.itemsize
-    return np.frombuffer(pa.allocate_buffer(size), np.uint8, size).view(dtype).reshape(shape)
+    return np.frombuffer(pa.allocate_buffer(size, LARGE), np.uint8, size).view(dtype).reshape(shape)
 
 
 class TextColumn:

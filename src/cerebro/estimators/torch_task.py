@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import weakref
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
@@ -19,35 +17,12 @@ from cerebro.estimators.torch_estimator import Recipe, TorchEstimator
 from cerebro.search.wording import show
 from cerebro.task import Batch, Task
 from cerebro.train.torch.framework import TorchFramework
-from cerebro.train.torch.state import Components
-from cerebro.train.visit import Allocate, Diverged, State, Sums, VisitCall, VisitReport
+from cerebro.train.visit import Allocate, State, VisitCall, VisitReport
 from cerebro.types import Params
 
 #: What to do with the models that were made in this process. Not of the task, which is a value.
 _RECIPES: weakref.WeakKeyDictionary[nn.Module, tuple[Recipe, Any]] = weakref.WeakKeyDictionary()
 #: Metrics of the models that are being trained, summed over the rows of a visit.
-_METERS: weakref.WeakKeyDictionary[nn.Module, Meter] = weakref.WeakKeyDictionary()
-
-
-class Meter:
-    """Adds up metrics of batches, where they are: on a device nothing waits for them."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, Any] = {}
-        self._rows = 0
-
-    def add(self, metrics: Mapping[str, Any], rows: int) -> None:
-        for name, value in metrics.items():
-            self._totals[name] = self._totals.get(name, 0.0) + value * rows
-        self._rows += rows
-
-    def sums(self) -> Sums:
-        """Total and rows by metric; `Diverged` where one is not finite."""
-        found = {name: float(total) for name, total in self._totals.items()}
-        for name, total in found.items():
-            if not math.isfinite(total):
-                raise Diverged(f"train_{name} is {total / self._rows}")
-        return {name: (total, self._rows) for name, total in found.items()}
 
 
 class TorchEstimatorTask(Task):
@@ -84,9 +59,9 @@ class TorchEstimatorTask(Task):
         recipe = _RECIPES[model][0]
         batch = self._transformed(recipe, batch)
         outputs = recipe.outputs(model, batch, self.features)
-        if model in _METERS:
+        if self.meter is not None and torch.is_grad_enabled():
             with torch.no_grad():
-                _METERS[model].add(recipe.metrics(outputs, batch, self.labels), len(outputs[0]))
+                self.meter.add(recipe.metrics(outputs, batch, self.labels), len(outputs[0]))
         return recipe.loss(outputs, batch, self.labels)
 
     def metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Any]:
@@ -106,32 +81,21 @@ class TorchEstimatorTask(Task):
 class TorchEstimatorFramework(TorchFramework):
     """PyTorch, in batches of the size that the estimator says."""
 
+    #: Metrics of training are those of this worker's rows.
+    can_join = False
+
     def __init__(self, task: Task, *, device: str, threads: int, worker: int = 0) -> None:
         super().__init__(task, device=device, threads=threads, worker=worker)
         #: Rows in a batch, by params.
         self._sizes: dict[str, int] = {}
-        self._meter = Meter()
 
     def train(
         self, call: VisitCall, shard: Shard, state: State | None, allocate: Allocate
     ) -> tuple[State, VisitReport]:
-        self._meter = Meter()
-        state, report = super().train(self._sized(call), shard, state, allocate)
-        (member,) = report.members
-        member = replace(member, sums={**member.sums, **self._meter.sums()})
-        return state, replace(report, members=(member,))
+        return super().train(self._sized(call), shard, state, allocate)
 
     def evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         return super().evaluate(self._sized(call), shard, state)
-
-    def _loop(
-        self, parts: Components, batches: Iterator[tuple[dict[str, Any], int]], call: VisitCall
-    ) -> tuple[list[float], list[int]]:
-        _METERS[parts.model] = self._meter
-        try:
-            return super()._loop(parts, batches, call)
-        finally:
-            del _METERS[parts.model]
 
     def _sized(self, call: VisitCall) -> VisitCall:
         key = json.dumps(call.params[0], sort_keys=True)

@@ -79,9 +79,13 @@ def has_own_state(task: Task) -> bool:
     )
 
 
+#: What a framework says to a task.
+_TOLD = ("facts", "meter")
+
+
 def _own_state(task: object) -> dict[str, object]:
     """What the user's code has put into it: what it was told of a run is none of it."""
-    return {name: value for name, value in vars(task).items() if name != "facts"}
+    return {name: value for name, value in vars(task).items() if name not in _TOLD}
 
 
 def describe_value(value: object) -> str:

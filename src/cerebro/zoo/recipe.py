@@ -74,16 +74,18 @@ class RecipeTask(Task):
         logits = _logits(model, batch, params)
         if not torch.is_grad_enabled():
             _SEEN[model] = batch["x"], logits
+        elif self.meter is not None:
+            with torch.no_grad():
+                self.meter.add(_metrics(logits, batch, params), len(logits))
         return loss(logits, batch["y"])
 
     def metrics(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Tensor]:
-        names: Any = params.get("training.metrics", [])
-        if not names:
+        if not params.get("training.metrics"):
             return {}
         seen, logits = _SEEN.pop(model, (None, None))
         if logits is None or seen is not batch["x"]:
             logits = _logits(model, batch, params)
-        return {name: METRICS[name](logits, batch["y"]) for name in names}
+        return _metrics(logits, batch, params)
 
     def predict(self, model: nn.Module, batch: Batch, params: Params) -> dict[str, Tensor]:
         logits = _logits(model, batch, params)
@@ -103,6 +105,11 @@ class AugmentedTask(RecipeTask):
     def augment(self, batch: Batch, rng: torch.Generator, params: Params) -> Batch:
         options: Any = params["data.augment"]
         return {**batch, "x": make_augment(options)(batch["x"], rng)} if options else batch
+
+
+def _metrics(logits: Tensor, batch: Batch, params: Params) -> dict[str, Tensor]:
+    names: Any = params.get("training.metrics", [])
+    return {name: METRICS[name](logits, batch["y"]) for name in names}
 
 
 def _logits(model: nn.Module, batch: Batch, params: Params) -> Tensor:

@@ -31,7 +31,7 @@ def identify(runner: VisitRunner, place: GangPlace, rank: int) -> Identity:
 
 def require_join(runner: VisitRunner) -> None:
     """Raise for a framework that cannot be one of several ranks."""
-    if not hasattr(runner.framework, "join"):
+    if not getattr(runner.framework, "can_join", False):
         name, _ = runner.describe()
         raise UsageError(
             f"a trial that several workers train together must be a cerebro.Task for torch, but "

@@ -195,9 +195,8 @@ class GangRunner(VisitRunner):
 
     def _give_up(self) -> None:
         """Leave the gang, and end the followers of this machine."""
-        if hasattr(self, "framework") and hasattr(self.framework, "join"):
-            self.framework.join(None)
         if self._gang is not None:
+            cast(Any, self.framework).join(None)
             self._gang.close()
         for follower in self._followers:
             follower.kill()

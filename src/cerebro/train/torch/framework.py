@@ -22,6 +22,7 @@ from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.parts import part_of
 from cerebro.train.gang.visit import GangVisit, add_up, compare_new
+from cerebro.train.meter import Meter, training_sums
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
 from cerebro.train.score.calls import ScoreCall, ScoreReport
@@ -62,6 +63,9 @@ Step = Callable[[Any, int], Any]
 
 class TorchFramework:
     """Trains a `Task` with PyTorch on one device."""
+
+    #: Whether it may be one of several ranks (`join`).
+    can_join = True
 
     def __init__(self, task: Task, *, device: str = "auto", threads: int = 1, worker: int = 0):
         self._threads_before = torch.get_num_threads()
@@ -150,7 +154,7 @@ class TorchFramework:
             visit = GangVisit(gang, self.task, parts, call, self._device, self._buckets)
             batches, step = visit.batches(shard, self._batches), visit.step
         started = time.perf_counter()
-        losses, sizes = self._loop(parts, batches, step, call)
+        losses, sizes, totals = self._metered_loop(parts, batches, step, call)
         ended = time.perf_counter()
         looped_s = 0.0 if gang is None else gang.waited_s - waited_s
         if gang is not None:
@@ -174,7 +178,11 @@ class TorchFramework:
         report = VisitReport(
             rows=rows,
             members=(
-                MemberReport(sums={"loss": (total, rows)}, losses=tuple(losses), first_step=steps),
+                MemberReport(
+                    sums={"loss": (total, rows), **training_sums(totals, rows)},
+                    losses=tuple(losses),
+                    first_step=steps,
+                ),
             ),
             compute_s=ended - started - looped_s,
             data_s=started - ordered,
@@ -287,6 +295,18 @@ class TorchFramework:
         gang = self._gang_of(call)
         rank = () if gang is None or gang.rank == 0 else (gang.rank,)
         return derive_seed(purpose, call.seed, call.trials[0], call.epoch, call.shard, *rank)
+
+    def _metered_loop(
+        self, parts: Components, batches: Iterator[Rows], step: Step, call: VisitCall
+    ) -> tuple[list[float], list[int], dict[str, float]]:
+        """Also sums over all rows of what the task has told of its batches."""
+        meter = self.task.meter = Meter()
+        try:
+            losses, sizes = self._loop(parts, batches, step, call)
+        finally:
+            self.task.meter = None
+        gang, totals = self._gang_of(call), meter.totals()
+        return losses, sizes, totals if gang is None else add_up(gang, totals)
 
     def _loop(
         self, parts: Components, batches: Iterator[Rows], step: Step, call: VisitCall
