@@ -13,7 +13,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "cerebro"
 # Modules whose readers can run code found in what they read.
 UNSAFE_READERS = {"_pickle", "cPickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 # Private pipes between the driver and what it started, its own and Spark's: (file, module) pairs.
-ALLOWED_READERS = {("backend/worker.py", "pickle"), ("backend/spark/wire.py", "pickle")}
+ALLOWED_READERS = {
+    ("backend/worker.py", "pickle"),
+    ("backend/gang/rank.py", "pickle"),
+    ("backend/spark/wire.py", "pickle"),
+}
 
 BANNED_CALLS = {
     "__import__",
