@@ -82,7 +82,7 @@ def refuse(project: Project, *arguments: str) -> str:
         ("task: tasks:Toy", "task: task.py:Toy", "experiment.yaml:2: the task 'task.py:Toy' needs"),
         ("  lr: [0.1, 0.01]", "  lr: [0.1", "experiment.yaml:"),
         ("  lr: [0.1, 0.01]", "  lr: {uniform: [2, 1]}", "experiment.yaml:10: `space.lr`"),
-        ("batch_size: 32\n", "", "experiment.yaml: `batch_size` or `global_batch_size` must be given once"),
+        ("batch_size: 32\n", "", "experiment.yaml: `batch_size` or `global_batch_size` must"),
     ],
     ids=lambda value: str(value)[:20],
 )
