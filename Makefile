@@ -13,7 +13,7 @@ HAS_JAVA := java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
 # Whether SLURM's servers are there, and what makes network namespaces.
 HAS_SLURM := (PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged && \
 	command -v sbatch && command -v ip) >/dev/null
-BENCHMARKS := mop overhead shards hop planner startup stacks search etl spark
+BENCHMARKS := mop overhead shards hop planner startup stacks search etl ddp spark
 
 .DEFAULT_GOAL := install
 .PHONY: install demo test test-stacks test-cluster java slurm check bench docs clean

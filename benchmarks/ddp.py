@@ -54,12 +54,12 @@ from cerebro.backend.local import LocalBackend
 WORKERS = 2
 SHARDS = 2
 BATCH = 128
-ROUNDS = 5
+ROUNDS = 3
 TOLERANCE = 1e-3
 #: Of torchrun's DDP.
 CPU_BOUND = 1.05
 BYTES_BOUND = 0.05
-TIMEOUT_S = 600
+TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +87,9 @@ class Case:
 
 
 CASES = (
-    Case(name="tiny", hidden=32, rows=6400, epochs=(1, 5)),
-    Case(name="middle", hidden=1024, rows=6400, epochs=(1, 4)),
-    Case(name="large", hidden=4096, rows=3200, epochs=(1, 3)),
+    Case(name="tiny", hidden=32, rows=25600, epochs=(1, 3)),
+    Case(name="middle", hidden=1024, rows=12800, epochs=(1, 3)),
+    Case(name="large", hidden=4096, rows=6400, epochs=(1, 2)),
 )
 QUICK = (Case(name="middle", hidden=256, rows=640, epochs=(1, 2)),)
 

@@ -19,17 +19,19 @@ from cerebro.backend.local import LocalBackend
 
 
 class Watched(LocalBackend):
-    """Notes how long workers took until they could begin."""
+    """Notes how long workers were waited for: what is done while they start is our own time."""
 
     joined_s: ClassVar[list[float]] = []
 
     def start(self, setup: Opening, workers: int) -> None:
-        self._began = time.perf_counter()
+        self._waited_since: float | None = None
         super().start(setup, workers)
 
     def events(self) -> list[Event]:
+        if self._waited_since is None:
+            self._waited_since = time.perf_counter()
         found = super().events()
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._waited_since
         self.joined_s.extend(seconds for event in found if isinstance(event, Joined))
         return found
 

@@ -199,31 +199,15 @@ def _as_started(request: Request, spot: Rendezvous) -> Division:
 
 
 def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
-    """How the workers are divided: as in the run so far, else as asked for."""
-    asked, earlier = request.parallel, None
-    if asked.mode is Mode.AUTO and not wish.fresh:
-        document = read_document(ground.store)
-        earlier = None if document is None else document.spec
-    if earlier is not None and earlier["parallel"]:
-        told = cast("dict[str, object]", earlier["parallel"])
-        ranks = cast(int, earlier["gang"])
-        return Division(
-            mode=Mode(str(told["mode"])),
-            ranks=ranks,
-            gangs=max(1, ground.workers // ranks),
-            reason=str(told["reason"]),
-            cost=told["cost"],  # type: ignore[arg-type]
-        )
-    spot = ground.rendezvous
+    """How the workers are divided: as they were started, as in the run so far, or as asked for."""
+    asked, spot = request.parallel, ground.rendezvous
     if spot is not None and (spot.is_spread or asked.mode is Mode.AUTO):
         division = _as_started(request, spot)
-        logger.info("%s", division.describe())
-        return division
-    trials = None if asked.mode is Mode.MOP else _count_trials(request)
-    division = divide(asked, workers=ground.workers, trials=trials)
-    if asked.mode is Mode.AUTO and trials == 1 and division.ranks > 1:
-        cost = _gauge(ground, request, wish, dataset, division)
-        division = divide(asked, workers=ground.workers, trials=trials, cost=cost)
+    elif asked.mode is Mode.AUTO:
+        division = _as_before(ground, wish) or _as_fits(ground, request, wish, dataset)
+    else:
+        trials = None if asked.mode is Mode.MOP else _count_trials(request)
+        division = divide(asked, workers=ground.workers, trials=trials)
     if division.ranks > 1 and not ground.has_gangs:
         raise UsageError(
             f"a trial is trained by several workers on the local and inline backends, but got "
@@ -232,6 +216,44 @@ def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset
     if asked.mode is not Mode.MOP:
         logger.info("%s", division.describe())
     return division
+
+
+def _as_before(ground: FitGround, wish: FitWish) -> Division | None:
+    """As the run was begun, if it was."""
+    document = None if wish.fresh else read_document(ground.store)
+    if document is None or not document.spec["parallel"]:
+        return None
+    told = cast("dict[str, object]", document.spec["parallel"])
+    ranks = cast(int, document.spec["gang"])
+    return Division(
+        mode=Mode(str(told["mode"])),
+        ranks=ranks,
+        gangs=max(1, ground.workers // ranks),
+        reason=str(told["reason"]),
+        cost=told["cost"],  # type: ignore[arg-type]
+    )
+
+
+def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
+    """As fits the number of trials, and what their steps cost."""
+    asked, trials = request.parallel, _count_trials(request)
+    division = divide(asked, workers=ground.workers, trials=trials)
+    if division.ranks == 1:
+        return division
+    alone = Division(mode=Mode.MOP, ranks=1, gangs=ground.workers, reason="")
+    if not ground.has_gangs:
+        return dataclasses.replace(alone, reason="as this backend has no gangs")
+    if isinstance(wish.task, Task) and wish.task.framework != "torch":
+        reason = f"as a task of {wish.task.framework!r} cannot be shared"
+        return dataclasses.replace(alone, reason=reason)
+    if trials != 1:
+        return division
+    try:
+        cost = _gauge(ground, request, wish, dataset, division)
+    except UsageError as error:
+        # Whatever else is wrong is for the run to tell.
+        return dataclasses.replace(alone, reason=f"as its task cannot be shared: {error}")
+    return divide(asked, workers=ground.workers, trials=trials, cost=cost)
 
 
 def _count_trials(request: Request) -> int | None:

@@ -71,6 +71,9 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
         pickled = os.pread(setup_fd, os.fstat(setup_fd).st_size, 0)
         setup: Opening = pickle.loads(pickled)  # noqa: S301
         runner = setup.open(index)
+    except RankLost as lost:
+        # Nothing is wrong with what it was to open: another may have more luck.
+        lost.end_process()
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))
         return

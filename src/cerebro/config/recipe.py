@@ -35,6 +35,12 @@ TASK = "cerebro.zoo.recipe:RecipeTask"
 AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
 #: Where SLURM and torchrun say how many machines there are.
 _NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE")
+#: Where torchrun and MPI say how many ranks there are in all, and on this machine.
+_RANKS = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
 
 #: Words of an objection to a request -> the key that it is about.
 _REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
@@ -169,7 +175,11 @@ class _Translation:
     def _threads(self) -> int:
         asked, cores = self._recipe.device.intra_threads, available_cores()
         if asked > cores:
-            logger.info("device.intra_threads is %d, of which %d cores can be used.", asked, cores)
+            logger.info(
+                "device.intra_threads is %d, but there are %d cores: %d threads. A run goes on "
+                "with as many as it began with.",
+                *(asked, cores, cores),
+            )
         return min(asked, cores)
 
     def _misfits(self) -> Iterator[Objection]:
@@ -188,10 +198,12 @@ class _Translation:
                 f"together) must be given, one of the two, but got {both}.",
             )
         classes = DATASETS[recipe.data.name].n_classes if recipe.data.name in DATASETS else None
-        if classes is not None and 1 < recipe.model.n_classes < classes:
+        # One logit tells two classes apart.
+        least = 1 if classes is None or classes <= 2 else classes
+        if recipe.model.n_classes < least:
             yield Objection(
                 ("model", "n_classes"),
-                f"`n_classes >= {classes}` must hold for {recipe.data.name}, but got "
+                f"`n_classes >= {least}` must hold for {recipe.data.name}, but got "
                 f"n_classes={recipe.model.n_classes}.",
             )
         if recipe.search.metric is not None and recipe.search.mode is None:
@@ -250,11 +262,19 @@ def _broken_constraints(recipe: Recipe, goal: GoalSection) -> Iterator[Objection
 
 
 def _nodes(recipe: Recipe) -> int:
-    """Machines that the file or the batch system says there are."""
-    for value in (recipe.launch.get("nodes"), *(os.environ.get(name) for name in _NODES)):
-        if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
-            return int(value)
-    return 1
+    """The most machines that the file, the batch system or a launcher says there are."""
+    found = [_count(recipe.launch.get("nodes")), *(_count(os.environ.get(name)) for name in _NODES)]
+    for world, local in _RANKS:
+        here = _count(os.environ.get(local))
+        if here:
+            found.append(-(-_count(os.environ.get(world)) // here))
+    return max(1, *found)
+
+
+def _count(value: object) -> int:
+    """A number, as a file or the environment has it; 0: it says nothing."""
+    is_number = isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
+    return int(str(value)) if is_number and not isinstance(value, bool) else 0
 
 
 def device_of(recipe: Recipe) -> str:

@@ -61,6 +61,15 @@ def find_source(section: DataSection, recipe: Recipe, file: Path) -> DataSource:
     )
 
 
+def default_augment(name: str) -> dict[str, Json]:
+    """Changes of training pictures that belong to a data set.
+
+    >>> default_augment("mnist")
+    {}
+    """
+    return dict(_AUGMENT.get(name, {}))
+
+
 def training_params(section: DataSection) -> dict[str, Json]:
     """Params of the trainer that belong to the data: what becomes of pictures.
 
@@ -69,7 +78,7 @@ def training_params(section: DataSection) -> dict[str, Json]:
     """
     augment = section.augment
     if augment is None or augment is True:
-        augment = _AUGMENT.get(section.name, {})
+        augment = default_augment(section.name)
     preprocess = section.preprocess or _PREPROCESS.get(section.name)
     found: dict[str, Json] = {"data.augment": augment} if augment else {}
     return found if preprocess is None else {**found, "data.preprocess": preprocess}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cerebro.config.recipe_data import training_params
+from cerebro.config.recipe_data import default_augment, training_params
 from cerebro.config.recipe_schema import (
     Loss,
     OptimizerSection,
@@ -19,13 +19,13 @@ from cerebro.config.recipe_schema import (
 )
 from cerebro.config.yaml import KeyPath
 from cerebro.errors import UsageError
-from cerebro.search.domain import Constant, Domain
+from cerebro.search.domain import Choice, Constant, Domain
 from cerebro.search.space import check_parameter_name, parse_domain
-from cerebro.search.wording import unknown
+from cerebro.search.wording import show, unknown
 from cerebro.types import Json
 from cerebro.zoo import MODELS
 from cerebro.zoo.optimizers import optimizer_options
-from cerebro.zoo.preprocess import check_preprocess
+from cerebro.zoo.preprocess import check_augment, check_preprocess
 from cerebro.zoo.rates import Scaling, make_rule
 
 #: Dotted name in the file -> name of the param, where they differ.
@@ -64,12 +64,24 @@ def make_space(recipe: Recipe) -> Space:
     for name, value in recipe.search.space.items():
         try:
             _check_name(name)
-            varied[RENAMED.get(name, name)] = parse_domain(value)
+            domain = parse_domain(value)
+            if name == "data.augment":
+                domain = _with_default(domain, default_augment(recipe.data.name))
+            varied[RENAMED.get(name, name)] = domain
         except UsageError as error:
             found.append(Objection(("search", "space", name), f"parameter {name!r}: {error}"))
     rest = {key: Constant(value) for key, value in fixed.items() if key not in varied}
     domains: dict[str, Domain] = {**varied, **rest}
     return Space(domains, found or _wrong_values(domains, set(recipe.search.space)))
+
+
+def _with_default(domain: Domain, default: Json) -> Domain:
+    """What belongs to the data set in the place of `true`."""
+    if isinstance(domain, Choice):
+        return Choice([default if value is True else value for value in domain.values])
+    if isinstance(domain, Constant) and domain.value is True:
+        return Constant(default)
+    return domain
 
 
 def _fixed(recipe: Recipe) -> dict[str, Json]:
@@ -107,13 +119,16 @@ def _check_name(name: str) -> None:
 def _wrong_values(domains: Mapping[str, Domain], written: set[str]) -> list[Objection]:
     """Try every listed value once, beside the first values of the others."""
     first = {name: next(iter(_listed(domain)), None) for name, domain in domains.items()}
-    found = [_located(name, error, written) for name, error in _check(first)]
+    before = list(_check(first))
+    found = [_located(name, error, written) for name, error in before]
     for name, domain in domains.items():
         if isinstance(domain, Constant):
             continue
         for value in _listed(domain):
-            problems = _check({**first, name: value})
-            found += [_located(own, error, written) for own, error in problems if own == name]
+            for own, error in _check({**first, name: value}):
+                if (own, error) not in before:
+                    why = "" if own == name else f" That is so with {name}: {show(value)}."
+                    found.append(_located(own, f"{error}{why}", written))
     return list(dict.fromkeys(found))
 
 
@@ -135,6 +150,12 @@ def _check(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         check_preprocess(params.get("data.preprocess", "unit"))
     except UsageError as error:
         yield "data.preprocess", str(error)
+    augment = params.get("data.augment")
+    if augment is not None and augment is not False:
+        try:
+            check_augment(augment)
+        except UsageError as error:
+            yield "data.augment", str(error)
 
 
 def _check_optimizer(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -160,6 +181,10 @@ def _check_rates(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, options in (
         ("optimizer.lr_scaling", {"lr_scaling": params.get("optimizer.lr_scaling")}),
         ("training.lr_warmup_epochs", {"lr_warmup_epochs": warmup}),
+        (
+            "training.momentum_correction",
+            {"momentum_correction": params.get("training.momentum_correction")},
+        ),
         (
             "training.lr_schedule",
             {"lr_schedule": params.get("training.lr_schedule"), "lr_warmup_epochs": warmup or 0},

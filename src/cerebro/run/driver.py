@@ -20,7 +20,7 @@ from cerebro.backend.base import (
     Setup,
     WorkerInfo,
 )
-from cerebro.errors import CheckpointCorruptError, ShardCorruptError, UsageError
+from cerebro.errors import CheckpointCorruptError, ReplicaError, ShardCorruptError, UsageError
 from cerebro.run.aggregation import Aggregator
 from cerebro.run.checks import check_metric
 from cerebro.run.committer import Commit, CommitFailed, Committed
@@ -272,7 +272,8 @@ class Driver:
     def _failed(self, event: Failed) -> None:
         failure, call = event.failure, event.call
         if failure.kind is FailureKind.FATAL:
-            raise ShardCorruptError(failure.message)
+            is_drift = failure.error == ReplicaError.__name__
+            raise (ReplicaError if is_drift else ShardCorruptError)(failure.message)
         if not isinstance(call, VisitCall):
             is_final = failure.kind is FailureKind.USAGE
             self._prelude.failed(call, failure.message, is_final=is_final)

@@ -131,15 +131,13 @@ def divide(
     *,
     workers: int,
     trials: int | None,
-    hosts: int = 1,
     cost: StepCost | None = None,
 ) -> Division:
     """Divide workers into gangs.
 
     Args:
-        workers: Of all machines together.
+        workers: Of this machine.
         trials: How many there are to train; None: any number.
-        hosts: Machines, each with as many of the workers.
         cost: What a step takes alone and together, where that is known.
 
     >>> divide(Parallel(mode=Mode.AUTO), workers=4, trials=2).describe()
@@ -147,7 +145,7 @@ def divide(
     """
     ranks = asked.workers_per_trial
     if ranks == "host":
-        ranks = max(1, workers // hosts)
+        ranks = workers
     if ranks is not None and ranks > workers:
         raise UsageError(
             f"workers_per_trial must be at most the number of workers, {workers}, but got {ranks}."

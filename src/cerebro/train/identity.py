@@ -19,6 +19,7 @@ from cerebro.train.code import describe_code
 from cerebro.train.exact import digest_of
 from cerebro.train.modules import UserModules
 from cerebro.train.spec.task import SpecTask
+from cerebro.train.told import TOLD
 
 #: Prefix of the modules made of `file.py:Class` tasks.
 FILE_MODULE = "cerebro_task_"
@@ -79,13 +80,9 @@ def has_own_state(task: Task) -> bool:
     )
 
 
-#: What a framework says to a task.
-_TOLD = ("facts", "meter")
-
-
 def _own_state(task: object) -> dict[str, object]:
     """What the user's code has put into it: what it was told of a run is none of it."""
-    return {name: value for name, value in vars(task).items() if name not in _TOLD}
+    return {name: value for name, value in vars(task).items() if name not in TOLD}
 
 
 def describe_value(value: object) -> str:

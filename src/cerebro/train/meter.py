@@ -25,6 +25,9 @@ class Meter:
     def add(self, means: Mapping[str, Any], rows: int) -> None:
         """Means over so many rows."""
         for name, value in means.items():
+            if hasattr(value, "detach"):
+                # What it was computed from must not stay.
+                value = value.detach()
             self._totals[name] = self._totals.get(name, 0.0) + value * rows
 
     def totals(self) -> dict[str, float]:

@@ -23,6 +23,7 @@ from cerebro.task import ParamDict, RunFacts, Task
 from cerebro.track.graph import GraphNode
 from cerebro.train.identity import FILE_MODULE, describe_task, has_own_state
 from cerebro.train.spec.task import as_task
+from cerebro.train.told import require_untold, tell
 from cerebro.train.visit import (
     Allocate,
     Drawing,
@@ -84,7 +85,8 @@ class VisitRunner:
         # As it came: a framework may let it set itself up.
         self._described = describe_task(self.task)
         rows = tuple(shard.rows for shard in self.dataset.shards(Split.TRAIN))
-        self.task.facts = RunFacts(shard_rows=rows, workers=ranks)
+        require_untold(self.task)
+        tell(self.task, "facts", RunFacts(shard_rows=rows, workers=ranks))
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
         permutation(1, seed=0, trial=0, epoch=0, shard=0)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from cerebro.errors import UsageError
-
-FILLS = ("nearest", "zero")
+from cerebro.zoo.preprocess import check_augment
 
 #: From a batch (rows, channels, height, width) and a source of random numbers to another batch.
 Change: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
@@ -29,20 +28,6 @@ class Augment:
     crop: int = 0
     flip: bool = False
     fill: str = "nearest"
-
-    def __post_init__(self) -> None:
-        for name, value in (("shift", self.shift), ("crop", self.crop)):
-            kinds = (int, float) if name == "shift" else (int,)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= 0:
-                raise UsageError(f"`{name} >= 0` must hold, but got {name}={value!r}.")
-        if not self.shift < 1:
-            raise UsageError(
-                f"shift is a share of the picture, `shift < 1`, but got shift={self.shift!r}."
-            )
-        if not isinstance(self.flip, bool):
-            raise UsageError(f"flip must be true or false, but is {self.flip!r}.")
-        if self.fill not in FILLS:
-            raise UsageError(f"unknown fill {self.fill!r}. Known: {', '.join(FILLS)}.")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """The batch, each picture changed by numbers of its own; the type stays as it is."""
@@ -102,8 +87,5 @@ def make_augment(options: Mapping[str, Any]) -> Change:
     Traceback (most recent call last):
     cerebro.errors.UsageError: unknown augmentation 'rotate'. Known: shift, crop, flip, fill.
     """
-    known = list(Augment.__dataclass_fields__)
-    for name in options:
-        if name not in known:
-            raise UsageError(f"unknown augmentation {name!r}. Known: {', '.join(known)}.")
+    check_augment(options)
     return Augment(**options)

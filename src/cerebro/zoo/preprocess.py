@@ -6,8 +6,43 @@ from collections.abc import Mapping, Sequence
 
 from cerebro.errors import UsageError
 
+#: What becomes of the border of a picture that is shifted.
+FILLS = ("nearest", "zero")
+#: What `data.augment` may have.
+AUGMENTATIONS = ("shift", "crop", "flip", "fill")
+
 #: What `data.preprocess` may name.
 PREPROCESSES = ("unit", "resnet50")
+
+
+def check_augment(augment: object) -> None:
+    """Raise UsageError unless `make_augment` can carry it out.
+
+    >>> check_augment({"flip": 1})
+    Traceback (most recent call last):
+    cerebro.errors.UsageError: flip must be true or false, but is 1.
+    """
+    if not isinstance(augment, Mapping):
+        known = ", ".join(AUGMENTATIONS)
+        raise UsageError(f"augment must be a mapping of {known}, but got {augment!r:.100}.")
+    for name in augment:
+        if name not in AUGMENTATIONS:
+            raise UsageError(
+                f"unknown augmentation {name!r:.100}. Known: {', '.join(AUGMENTATIONS)}."
+            )
+    kinds: Mapping[str, tuple[type, ...]] = {"shift": (int, float), "crop": (int,)}
+    for name, types in kinds.items():
+        value = augment.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, types) or not value >= 0:
+            raise UsageError(f"`{name} >= 0` must hold, but got {name}={value!r:.100}.")
+    if not augment.get("shift", 0) < 1:
+        raise UsageError(
+            f"shift is a share of the picture, `shift < 1`, but got shift={augment['shift']!r}."
+        )
+    if not isinstance(augment.get("flip", False), bool):
+        raise UsageError(f"flip must be true or false, but is {augment['flip']!r:.100}.")
+    if augment.get("fill", FILLS[0]) not in FILLS:
+        raise UsageError(f"unknown fill {augment['fill']!r:.100}. Known: {', '.join(FILLS)}.")
 
 
 def check_preprocess(preprocess: object) -> None:

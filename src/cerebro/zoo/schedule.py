@@ -13,8 +13,9 @@ from cerebro.zoo.rates import RateRule, lr_at
 class RateSchedule:
     """Sets learning rate and momentum of every param group before each batch.
 
-    It is stepped once a batch. What it keeps is the number of the batch alone: everything else
-    follows from the rule, so that a trial that hops, or is resumed, goes on exactly.
+    It is stepped once a batch. What it keeps is the number of the batch, and of how many in an
+    epoch: everything else follows from the rule, so that a trial that hops, or is resumed, goes on
+    exactly. A copy of a trial with another batch size goes on at the same part of the same epoch.
 
     Args:
         optimizer: Its groups' rates and momenta are those of one worker.
@@ -63,10 +64,13 @@ class RateSchedule:
         return [group["lr"] for group in self._optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batch": self._batch}
+        # Fresh states are alike for all batch sizes: a copy then keeps what its original had.
+        return {"batch": self._batch, "steps": self._steps if self._batch else 0}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._batch = int(state["batch"])
+        batch, steps = int(state["batch"]), int(state.get("steps") or self._steps)
+        # Rounded down: what is within an epoch stays within it.
+        self._batch = batch if steps == self._steps else batch * self._steps // steps
         self._apply()
 
     def _apply(self) -> None:

@@ -117,14 +117,27 @@ def test_a_batch_for_all_workers_together():
     assert "batch_size" not in found.space
 
 
+CIFAR = changed("name: dummy\n  n_train: 64\n  n_valid: 32", "name: cifar10").replace(
+    "n_classes: 1", "n_classes: 10"
+)
+
+
 def test_pictures_are_changed_as_belongs_to_the_data_set_unless_told():
-    cifar = changed("name: dummy\n  n_train: 64\n  n_valid: 32", "name: cifar10")
+    cifar = CIFAR
     found = load(cifar)
     assert found.task == "cerebro.zoo.recipe:AugmentedTask"
     assert found.space["data.augment"] == Constant({"shift": 0.1, "flip": True})
     assert load(cifar, "data.augment=false").task == "cerebro.zoo.recipe:RecipeTask"
     own = load(cifar, "data.augment={crop: 4}")
     assert own.space["data.augment"] == Constant({"crop": 4})
+
+
+def test_what_belongs_to_the_data_set_can_be_compared_with_other_changes():
+    found = load(CIFAR, "search.space.data.augment=[true, false, {crop: 4}]")
+    assert found.space["data.augment"] == Choice([{"shift": 0.1, "flip": True}, False, {"crop": 4}])
+    assert load(CIFAR, "search.space.data.augment=true").space["data.augment"] == Constant(
+        {"shift": 0.1, "flip": True}
+    )
 
 
 def test_imagenet_is_preprocessed_as_its_network_expects():
@@ -257,6 +270,8 @@ def test_wrong_overrides_say_which_and_list_what_exists(override, message):
         ("name: Adam", "name: [Adam]", 12, "`optimizer.name` must be a string"),
         ("input_shape: [16, 16, 3]", "input_shape: [16, 16]", 9, "at least 3 items"),
         ("n_train: 64", "n_train: 0", 5, "`n_train >= 1` must hold"),
+        ("n_train: 64", "augment: {rotate: 10}", 5, "unknown augmentation 'rotate'"),
+        ("n_train: 64", "augment: {shift: 2}", 5, "shift is a share of the picture"),
         ("out/run-1", "out/run 1", 2, "a run's name must start with a letter"),
     ],
     ids=str,
@@ -281,6 +296,9 @@ def test_errors_name_the_line(old, new, line, message):
         ("model.name: [cnn, mlp]", "unknown model 'mlp'.*Did you mean 'mlp6'?"),
         ("training.loss: [mse, rmse]", "unknown loss 'rmse'"),
         ("data.preprocess: [unit, other]", "preprocess must be unit, resnet50"),
+        ("data.augment: [false, {rotate: 10}]", "unknown augmentation 'rotate'"),
+        ("data.augment: [false, sometimes]", "augment must be a mapping of shift, crop"),
+        ("training.momentum_correction: [true, 3]", "momentum_correction must be true or false"),
         (
             "training.lr_schedule: [cosine, [{start_epoch: 1, multiplier: -1}]]",
             r"lr_schedule\[0\]: multiplier must be",
@@ -295,13 +313,30 @@ def test_what_varies_is_checked_value_by_value(space, message):
         load(text)
 
 
+def test_a_value_that_does_not_go_with_what_the_file_has_is_refused_there():
+    text = changed("name: Adam", "name: SGD\n  momentum: 0.9")
+    text += "search:\n  space:\n    optimizer.name: [SGD, Adam]\n"
+    message = refused(text)
+    assert message.startswith("recipe.yaml:13: optimizer Adam has no option 'momentum'.")
+    assert "That is so with optimizer.name: 'Adam'." in message
+
+
+def test_a_value_that_does_not_go_with_another_domain_is_refused():
+    text = changed("name: Adam", "name: SGD")
+    text += (
+        "search:\n  space:\n    optimizer.name: [SGD, Adam]\n    optimizer.momentum: [0, 0.9]\n"
+    )
+    assert refused(text).startswith("recipe.yaml:22: optimizer Adam has no option 'momentum'.")
+
+
 def test_a_model_has_room_for_the_classes_of_its_data():
     text = changed("name: dummy\n  n_train: 64\n  n_valid: 32", "name: cifar10")
-    message = refused(text, "model.n_classes=5")
-    assert message == (
-        "override 'model.n_classes=5': `n_classes >= 10` must hold for cifar10, but got "
-        "n_classes=5."
-    )
+    for classes in (1, 5):
+        message = refused(text, f"model.n_classes={classes}")
+        assert message == (
+            f"override 'model.n_classes={classes}': `n_classes >= 10` must hold for cifar10, but "
+            f"got n_classes={classes}."
+        )
 
 
 def test_a_metric_needs_to_know_which_way():
@@ -340,10 +375,28 @@ def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
     assert "got 4 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=4")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
     assert "got 5 nodes and max_nodes=3" in refused(GOAL)
+    # What the file would ask for does not hide what there is.
+    assert "got 5 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=2")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
     check_nodes(load(GOAL).recipe, 3)
     with pytest.raises(UsageError, match="got 4 nodes"):
         check_nodes(load(GOAL).recipe, 4)
+
+
+@pytest.mark.parametrize(
+    ("world", "local"),
+    [
+        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_SIZE", "MPI_LOCALNRANKS"),
+    ],
+)
+def test_machines_of_a_launcher_are_counted(world, local, monkeypatch):
+    monkeypatch.setenv(world, "8")
+    monkeypatch.setenv(local, "2")
+    assert "got 4 nodes and max_nodes=3" in refused(GOAL)
+    monkeypatch.setenv(local, "4")
+    load(GOAL)
 
 
 # Shown

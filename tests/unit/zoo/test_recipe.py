@@ -82,7 +82,7 @@ def test_rates_go_on_where_the_state_was_taken(pictures):
         group = state.meta["groups"][0]
         assert group["lr"] == expected.lr
         assert group["momentum"] == 0.9 * expected.momentum
-        assert state.meta["scheduler"] == {"batch": 3 * visit}
+        assert state.meta["scheduler"] == {"batch": 3 * visit, "steps": 6}
 
 
 def test_a_batch_may_be_given_for_all_workers_together():
@@ -115,6 +115,37 @@ def test_a_copy_with_another_rate_goes_on_with_that(pictures):
     call = make_call(2, params=new, origin=params)
     after, _ = chain.framework.train(call, shard, chain.states[-1], allocate)
     assert after.meta["groups"][0]["lr"] == pytest.approx(0.5 * 2)
+
+
+def test_a_copy_with_another_batch_size_goes_on_at_the_same_part_of_its_epoch(pictures):
+    params = {**PARAMS, **WARM, "batch_size": 2}
+    chain = run_visits(in_gang(RecipeTask(), 4), pictures, 3, params)
+    new = {**params, "batch_size": 1}
+    shard = pictures.open_shard("train", 1)
+    call = make_call(3, params=new, origin=params)
+    after, _ = chain.framework.train(call, shard, chain.states[-1], allocate)
+    steps = RunFacts(shard_rows=ROWS).steps_per_epoch(4)
+    assert after.meta["scheduler"] == {"batch": 2 * steps, "steps": steps}
+    assert after.meta["groups"][0]["lr"] == lr_at(2 * steps, steps, 4, 0.02, rule_of(new)).lr
+
+
+@pytest.mark.parametrize(
+    ("state", "batch"),
+    [
+        ({"batch": 0, "steps": 0}, 0),
+        ({"batch": 7, "steps": 10}, 7),
+        ({"batch": 7}, 7),
+        ({"batch": 20, "steps": 20}, 10),
+        ({"batch": 19, "steps": 20}, 9),
+        ({"batch": 3, "steps": 2}, 15),
+    ],
+    ids=str,
+)
+def test_fractional_epochs_travel(state, batch):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedule = RateSchedule(optimizer, rule_of(PARAMS), workers=1, steps_per_epoch=10)
+    schedule.load_state_dict(state)
+    assert schedule.state_dict()["batch"] == batch
 
 
 def test_only_rates_of_stackable_trials_move():

@@ -219,7 +219,7 @@ class _Agent:
             how = "its gang broke" if code == followers.AGAIN else f"it {cause_of(code)}"
             logger.warning("rank %d starts again: %s.", rank.number, how)
         rank.start()
-        announce(rank.number, self._rendezvous.world, rank.pid)
+        logger.info("rank %d is started again (pid %d)", rank.number, rank.pid)
 
 
 class _Limit:

@@ -51,6 +51,7 @@ class GangRunner(VisitRunner):
         self._followers: list[FollowerProcess] = []
         self._meeting: Meeting | None = None
         self._gang: Gang | None = None
+        end: Exception | None = None
         try:
             # They open the task and the data while this process does.
             self._call_together()
@@ -66,9 +67,14 @@ class GangRunner(VisitRunner):
             )
             require_join(self)
             self._connect()
+        except GangBroken as broken:
+            end = self._find_end(str(broken))
+            self._give_up()
         except BaseException:
             self._give_up()
             raise
+        if end is not None:
+            raise end
 
     def run(
         self, call: VisitCall, state: State | None, allocate: Allocate
@@ -127,6 +133,9 @@ class GangRunner(VisitRunner):
             # No fault of the trial: the next leader may have more luck.
             self._give_up()
             raise RankLost() from error
+        except GangBroken:
+            # What has become of which rank is still to be found out.
+            raise
         except BaseException:
             self._give_up()
             raise

@@ -20,6 +20,7 @@ from typing import Any
 
 from cerebro import __version__
 from cerebro.backend.gang.interface import address_towards, listening_address
+from cerebro.backend.gang.notice import Notice
 from cerebro.backend.gang.post import Post, clean_line
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, join_address, split_address
 from cerebro.backend.gang.torchrun import publish
@@ -32,6 +33,8 @@ LINGER_S = 30.0
 #: How often it is said who is missing.
 REMIND_S = 60.0
 _PAUSE_S = 0.2
+#: More ranks than anybody has.
+_MOST = 1 << 31
 #: The longest word.
 _WORD = 1000
 _ANSWER_S = 10.0
@@ -123,10 +126,8 @@ class Muster:
         self.address = join_address(host, self._server.getsockname()[1])
         #: Where the ranks of the gang meet: told to agents.
         self.gang = join_address(own, _free_port(bound))
-        #: Called on the muster's thread, once: with the signal that an agent got, or an error that
-        #: the run must end with.
-        self.on_stop: Callable[[int], None] = lambda number: None
-        self.on_failure: Callable[[WorkerError], None] = lambda error: None
+        self._stops: Notice[int] = Notice()
+        self._failures: Notice[WorkerError] = Notice()
         #: What people on the other machines are told at the end.
         self.word = ""
         self._is_stopping = False
@@ -140,6 +141,17 @@ class Muster:
         if rendezvous.kind is Kind.FLAGS:
             others = range(rendezvous.local, rendezvous.world)
             logger.info("waiting for %s at %s", _name(others), self.address)
+
+    def notify(
+        self, *, on_stop: Callable[[int], None], on_failure: Callable[[WorkerError], None]
+    ) -> None:
+        """Have the signal told that an agent got, once, and errors that the run must end with.
+
+        Both on the muster's thread; what came before this call is told at once, on that of the
+        caller.
+        """
+        self._stops.hand_to(on_stop)
+        self._failures.hand_to(on_failure)
 
     def dismiss(self, code: int) -> None:
         """Tell all agents how the run has ended; those on their way are waited for a little."""
@@ -204,18 +216,15 @@ class Muster:
         if number in _STOP_SIGNALS and not self._is_stopping:
             self._is_stopping = True
             logger.info("%s was asked to stop: so is the run.", agent.host)
-            self.on_stop(int(number))
+            self._stops.tell(int(number))
         elif isinstance(failed, str):
-            self.on_failure(WorkerError(f"{agent.host}: {clean_line(failed)}"))
+            self._failures.tell(WorkerError(f"{agent.host}: {clean_line(failed)}"))
 
     def _enlist(self, agent: _Agent, hello: Mapping[str, Any]) -> str | None:
         """Take an agent's ranks; or why not."""
-        try:
-            found = {name: hello[name] for name in ("cerebro", "key", "run", "world")}
-            first, local, host = int(hello["first"]), int(hello["local"]), str(hello["host"])
-        except (ValueError, TypeError, KeyError):
+        if not _is_hello(hello):
             return "this is no agent of cerebro."
-        host = clean_line(host)
+        first, local, host = hello["first"], hello["local"], clean_line(hello["host"])
         own = self._rendezvous
         expected: dict[str, Any] = {
             "cerebro": __version__,
@@ -224,9 +233,9 @@ class Muster:
             "key": own.key,
         }
         for name, value in expected.items():
-            if found[name] != value:
+            if hello[name] != value:
                 what = _WORDS[name]
-                return f"{what} must be {value!r} as on rank 0, but got {found[name]!r} on {host}."
+                return f"{what} must be {value!r} as on rank 0, but got {hello[name]!r} on {host}."
         if local < 1:
             return "an agent must have ranks, but got none."
         ranks = range(first, first + local)
@@ -254,7 +263,7 @@ class Muster:
             logger.warning("%s: the run waits for it to be started again.", told)
         else:
             # Launchers start a process once.
-            self.on_failure(WorkerError(f"{told}: it was killed, or its output says why."))
+            self._failures.tell(WorkerError(f"{told}: it was killed, or its output says why."))
 
     def _drop_the_silent(self, selector: selectors.BaseSelector) -> None:
         late = time.monotonic() - _ANSWER_S
@@ -277,6 +286,15 @@ _WORDS = {
     "run": "the name of the run",
     "key": "the start that a process belongs to",
 }
+
+
+def _is_hello(hello: Mapping[str, Any]) -> bool:
+    """Whether a message is of the form of an agent's first one."""
+    numbers = [hello.get(name) for name in ("world", "first", "local")]
+    texts = [hello.get(name) for name in ("cerebro", "key", "run", "host")]
+    return all(type(number) is int and 0 <= number < _MOST for number in numbers) and all(
+        isinstance(text, str) for text in texts
+    )
 
 
 def announce(rank: int, world: int, pid: int | None = None) -> None:

@@ -28,6 +28,9 @@ class Post:
     def __init__(self, connection: socket.socket) -> None:
         keep_alive(connection)
         self._connection = connection
+        # Not select(), which knows no more than 1024 files.
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
         self._heard = bytearray()
         #: Where the gang meets, as the other side has said.
         self.gang = ""
@@ -57,14 +60,14 @@ class Post:
         if not newline:
             return None
         self._heard = bytearray(rest)
-        with contextlib.suppress(ValueError):
+        # Of strangers too, which may send brackets without end.
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(line)
             return found if isinstance(found, dict) else {}
         return {}
 
     def _receive(self, timeout_s: float) -> None:
-        ready, _, _ = select.select([self._connection], [], [], timeout_s)
-        if not ready:
+        if not self._poll.poll(timeout_s * 1000):
             return
         try:
             heard = self._connection.recv(LINE_BYTES)

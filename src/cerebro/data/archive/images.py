@@ -49,6 +49,8 @@ def decode_cropped(
     with _open(data) as picture:
         # A JPEG is decoded at a half, a quarter or an eighth where that is still large enough.
         picture.draft("L" if is_gray else "RGB", (width * 8 // 7 + 1, height * 8 // 7 + 1))
+        if "transparency" in picture.info:
+            picture = picture.convert("RGBA")
         pixels = picture.convert("L" if is_gray else "RGB")
         scale = min(pixels.width / width, pixels.height / height) * _MIDDLE
         left = (pixels.width - width * scale) / 2

@@ -134,7 +134,8 @@ class _Fetch:
 
     def _fetch_all(self) -> None:
         """Until the file is whole, however often the connection breaks."""
-        for left in range(_TRIES - 1, -1, -1):
+        failed = 0
+        while failed < _TRIES:
             before = self._size()
             try:
                 if self._fetch_rest(before):
@@ -143,6 +144,7 @@ class _Fetch:
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:
+                    failed += 1
                     self._forget()
                     continue
                 if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -154,7 +156,9 @@ class _Fetch:
                 raise
             except (http.client.HTTPException, OSError) as error:
                 why = str(error) or type(error).__name__
-            if left:
+            # One that came further begins to count anew.
+            failed = 1 if self._size() > before else failed + 1
+            if failed < _TRIES:
                 time.sleep(self.pause_s)
         raise self._unreachable(f"{why}, {_TRIES} times")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,10 @@ from cerebro.types import Json
 
 #: What all data sets have, with its default.
 COMMON: Mapping[str, Json] = {"n_train": None, "n_valid": None, "shards": 8, "seed": 0}
+
+
+#: Of a file, to tell it from others.
+_BEGIN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +73,24 @@ class Found:
     #: Paths by role.
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def sizes(self) -> list[Json]:
-        """Name and bytes of each file, in an order that no machine changes."""
-        sizes: list[Json] = []
+    def marks(self) -> list[Json]:
+        """Name and size of each file, in an order that no machine changes.
+
+        Of files that are not in a folder of many also how they begin: others may be as large.
+        """
+        marks: list[Json] = []
         for role, path in sorted(self.files.items()):
             below = walk(path) if os.path.isdir(path) else [""]
             for name in below:
                 file = os.path.join(path, name) if name else path
-                sizes.append([role, name or os.path.basename(path), os.stat(file).st_size])
-        return sizes
+                begin = "" if name else _begin_of(path)
+                marks.append([role, name or os.path.basename(path), os.stat(file).st_size, begin])
+        return marks
+
+
+def _begin_of(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read(_BEGIN_BYTES)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

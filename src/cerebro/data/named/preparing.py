@@ -111,7 +111,7 @@ def prepared_name(data: NamedData, options: Options, found: Found) -> str:
     # Where folders are decides nothing, what is in them does.
     own = {k: v for k, v in options.own.items() if k not in data.given_by.values()}
     chosen = asdict(replace(options, own=own))
-    what = {"format": _FORMAT, "name": data.name, "options": chosen, "files": found.sizes()}
+    what = {"format": _FORMAT, "name": data.name, "options": chosen, "files": found.marks()}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
     return f"{data.name}-{digest[:12]}"
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from cerebro.task import Batch, Task
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.parts import Shares
 from cerebro.train.gang.step import GangStep
+from cerebro.train.meter import Meter
+from cerebro.train.told import tell
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.step import scalar, split
 
@@ -130,7 +132,7 @@ class LossCheck:
 
     def _look(self, batch: Batch, seed: int = _SEEDS[0]) -> float:
         try:
-            with _untouched(self._model, self._device, seed):
+            with _untouched(self._task, self._model, self._device, seed):
                 return scalar(self._step.loss(dict(batch)))
         except Exception:
             if not self._task.has("augment"):
@@ -139,8 +141,9 @@ class LossCheck:
 
 
 @contextlib.contextmanager
-def _untouched(model: nn.Module, device: str, seed: int) -> Iterator[None]:
-    """Eval mode without gradients; modes and generators are afterwards as they were."""
+def _untouched(task: Task, model: nn.Module, device: str, seed: int) -> Iterator[None]:
+    """Eval mode without gradients; modes, generators and meter are afterwards as they were."""
+    meter = cast("Meter | None", task.meter)
     modes = [(module, module.training) for module in model.modules()]
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_device = torch.cuda.get_rng_state() if device == "cuda" else None
@@ -148,10 +151,13 @@ def _untouched(model: nn.Module, device: str, seed: int) -> Iterator[None]:
     np.random.seed(seed)
     torch.manual_seed(seed)
     model.eval()
+    # Rows that are looked at are not trained on; a task may take it for granted that there is one.
+    tell(task, "meter", Meter())
     try:
         with torch.no_grad():
             yield
     finally:
+        tell(task, "meter", meter)
         for module, mode in modes:
             module.training = mode
         random.setstate(before[0])

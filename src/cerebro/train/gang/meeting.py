@@ -60,7 +60,7 @@ class Meeting:
     ) -> list[Identity]:
         """Wait for all ranks: what each says of itself, by rank.
 
-        `watch` is called now and then, and may raise.
+        A rank that was started again while others are awaited takes its own place. `watch` is called now and then, and may raise.
         """
         keys = [_here(rank) for rank in range(1, self._size)]
         deadline = time.monotonic() + deadline_s
@@ -74,9 +74,6 @@ class Meeting:
                 )
             # Not a wait with a time limit: PyTorch tells of each on stderr.
             time.sleep(_LOOK_S)
-        for rank in range(1, self._size):
-            if self._store.add(_claims(rank), 0) > 1:
-                raise self.refuse(f"every rank must come once, but rank {rank} came twice.")
         return [own, *(cast(Identity, json.loads(self._store.get(key))) for key in keys)]
 
     def compare(self, ranks: list[Identity]) -> None:
@@ -139,7 +136,6 @@ class Visitor:
     def come(self, identity: Identity) -> str:
         """Say who this is, and wait for all others: what gradients go over."""
         try:
-            self._store.add(_claims(self._rank), 1)
             self._store.set(_here(self._rank), json.dumps(identity))
             self._store.wait(["verdict"], timedelta(days=1))
             verdict = json.loads(self._store.get("verdict"))
@@ -192,10 +188,6 @@ def _here(rank: int) -> str:
 
 def _heard(rank: int) -> str:
     return f"heard/{rank}"
-
-
-def _claims(rank: int) -> str:
-    return f"claims/{rank}"
 
 
 def _failure(rank: int) -> str:

@@ -69,26 +69,33 @@ class GangVisit:
         self._done = 0
 
     def batches(self, shard: Shard, batches: TorchBatches) -> Iterator[Rows]:
-        """This rank's part of each batch, and the rows of the whole batch."""
+        """This rank's part of each batch, and the rows of the whole batch.
+
+        Losses are compared only while buffers are the same for all ranks: running means, those of
+        a rank's own rows, give the same rows another loss.
+        """
         gang, size = self._gang, self._call.batch_size
         order = order_of(shard, self._call)[: self._call.limit]
         parts = own_batches(shard, batches, order, self._shares, gang.rank)
         for number, start in enumerate(range(0, len(order), size)):
             rows = min(size, len(order) - start)
             own = self._shares.count(rows, gang.rank)
-            is_due = gang.check_every > 0 and number % gang.check_every == 0
+            is_due, looks = gang.check_every > 0 and number % gang.check_every == 0, False
             if is_due:
                 if number:
                     self._compare(f"after step {number} of {self._visit}")
-                index = order[start : start + rows]
-                self._losses.begin(shard, batches, index, self._shares, number)
+                looks = number == 0 or not differing(gang, self._buffers())
+                if looks:
+                    index = order[start : start + rows]
+                    self._losses.begin(shard, batches, index, self._shares, number)
             batch: dict[str, Any] = {}
             if own:
                 batch = next(parts)[0]
             else:
                 PROGRESS.tick()
             if is_due:
-                self._losses.finish(batch, own)
+                if looks:
+                    self._losses.finish(batch, own)
                 self._columns = tuple(k for k, v in batch.items() if length_of(v) == own)
             self._rows += own
             yield batch, rows
@@ -109,12 +116,15 @@ class GangVisit:
         self._step.close()
         if self._gang.check_every:
             self._compare(f"after step {self._done}, the last of {self._visit},")
-        buffers = {f"model.{n}": b.detach() for n, b in self._parts.model.named_buffers()}
+        buffers = self._buffers()
         wrong = [buffers[name] for name in differing(self._gang, buffers)]
         self._average([tensor for tensor in wrong if tensor.is_floating_point()])
 
+    def _buffers(self) -> dict[str, Tensor]:
+        return {f"model.{n}": b.detach() for n, b in self._parts.model.named_buffers()}
+
     def _compare(self, when: str) -> None:
-        buffers = {f"model.{name}" for name, _ in self._parts.model.named_buffers()}
+        buffers = self._buffers()
         tensors = {
             name: tensor
             for name, tensor in self._parts.tensors().items()

@@ -29,6 +29,7 @@ from cerebro.train.score.calls import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.survey import Surveyor
 from cerebro.train.stack.trainer import StackTrainer
+from cerebro.train.told import tell
 from cerebro.train.torch.attributes import AttributeWatch
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.buffer import PrivateCopy, copy_state
@@ -300,11 +301,12 @@ class TorchFramework:
         self, parts: Components, batches: Iterator[Rows], step: Step, call: VisitCall
     ) -> tuple[list[float], list[int], dict[str, float]]:
         """Also sums over all rows of what the task has told of its batches."""
-        meter = self.task.meter = Meter()
+        meter = Meter()
+        tell(self.task, "meter", meter)
         try:
             losses, sizes = self._loop(parts, batches, step, call)
         finally:
-            self.task.meter = None
+            tell(self.task, "meter", None)
         gang, totals = self._gang_of(call), meter.totals()
         return losses, sizes, totals if gang is None else add_up(gang, totals)
 
@@ -359,7 +361,10 @@ class TorchFramework:
         if size is None:
             # As many as fit in training.
             ranks = 1 if (gang := self._gang_of(call)) is None else gang.size
-            return micro_batch_of(self.task, call) or -(-call.batch_size // ranks)
+            own = micro_batch_of(self.task, call)
+            if own is not None and call.micro_batch is None:
+                return own
+            return -(-(own or call.batch_size) // ranks)
         if not isinstance(size, int) or size < 1:
             raise UsageError(
                 f"{type(self.task).__name__}.eval_batch_size must be an integer of at least 1 or "

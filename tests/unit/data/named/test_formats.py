@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from cerebro.errors import DataError, UsageError
 from tests import named as files
 
 
-def prepared(name: str, source: Path | None, **options: object) -> tuple[np.ndarray, ...]:
+def prepared(name: str, source: Path | None, **options: Any) -> tuple[np.ndarray, ...]:
     """Pictures and labels of train, then of val, each in the order of their bytes."""
     into = (source or Path()) / "prepared"
     data = open_dataset(named.prepare(name, source, into, **{"shards": 2, **options}))
