@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.namespaces import Machine, why_not
@@ -16,6 +18,8 @@ from tests.processes import wait_for
 START_S = 60.0
 #: How long a job that is queued anew waits before it starts; a site has 120.
 REQUEUE_S = 5
+#: How often the controller is asked: each time is a process more.
+_LOOK_S = 0.5
 _SERVERS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
 
 
@@ -87,8 +91,23 @@ class SlurmCluster:
     def wait_for_end(self, job: int, timeout_s: float) -> dict[str, str]:
         """Until a job is through; then what SLURM knows of it."""
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        wait_for(lambda: self.show(job)["JobState"] in ended, f"the end of job {job}", timeout_s)
-        return self.show(job)
+        return self.wait_until(
+            job, lambda shown: shown["JobState"] in ended, f"the end of job {job}", timeout_s
+        )
+
+    def wait_until(
+        self, job: int, condition: Callable[[dict[str, str]], bool], what: str, timeout_s: float
+    ) -> dict[str, str]:
+        """Until a condition holds for what SLURM knows of a job; that."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # A controller that is busy may not answer once.
+            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+                shown = self.show(job)
+                if condition(shown):
+                    return shown
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+            time.sleep(_LOOK_S)
 
     def _is_ready(self) -> bool:
         for server in self._servers:

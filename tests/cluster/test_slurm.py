@@ -58,7 +58,7 @@ def test_a_job_that_hits_its_limit_ends_as_one_that_does_not(cluster, tmp_path):
     assert "rank 0 of 2" in shown
 
     # The next time it may finish, however busy the machine is.
-    wait_for(lambda: int(cluster.show(jobs[0])["Restarts"]) >= 1, "its limit", 120.0)
+    cluster.wait_until(jobs[0], lambda job: int(job["Restarts"]) >= 1, "its limit", 120.0)
     cluster.run("scontrol", "update", f"JobId={jobs[0]}", "TimeLimit=30", cwd=tmp_path)
     ends = [cluster.wait_for_end(job, 240.0) for job in jobs]
     logs = [read_log(cut, jobs[0]), read_log(whole, jobs[1])]

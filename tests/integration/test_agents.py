@@ -16,7 +16,7 @@ def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
         started(cerebro("run", experiment, *flags, "-nr", 1), tmp_path / "1") as serving,
         started(cerebro("run", experiment, *flags, "-nr", 0), tmp_path / "0") as leading,
     ):
-        codes = [leading.wait(50.0), serving.wait(10.0)]
+        codes = [leading.wait(120.0), serving.wait(30.0)]
     assert codes == [0, 0], leading.said() + serving.said()
     assert "rank 0 of 2 on" in leading.said()
     assert "rank 1 of 2 on" in serving.said()

@@ -63,8 +63,8 @@ def test_a_setting_that_fails_is_told_and_the_others_go_on(project: Project) -> 
 def test_one_that_is_killed_leaves_nothing_running_and_goes_on(project: Project) -> None:
     arguments = [*BENCH, "--sweep", "space.visit_s=0.0,0.4"]
     out = project.folder / "out"
-    first = out / "settings" / "n1-p1-b32-space.visit-s-0.0-r0" / "setting.json"
-    second = out / "runs" / "n1-p1-b32-space.visit-s-0.4-r0" / "journal.jsonl"
+    first = out / "settings" / "n1-p1-b32-space.visit_s-0.0-r0" / "setting.json"
+    second = out / "runs" / "n1-p1-b32-space.visit_s-0.4-r0" / "journal.jsonl"
     with subprocess.Popen(
         [sys.executable, "-m", "cerebro", *arguments],
         cwd=project.folder,

@@ -94,6 +94,9 @@ def nothing() -> None:
     pass
 
 
+#: Batches for all workers of a trial together.
+TOGETHER = ("training.batch_size=null", "training.global_batch_size=8")
+
 SHIPPED: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     "cifar10_cnn": (cifar, ()),
     "cifar10_resnet": (cifar, ("data.shards=1",)),
@@ -110,9 +113,9 @@ SHIPPED: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
         ),
     ),
     "mlp6": (svhn, ("data.shards=1",)),
-    "race_cifar10": (cifar, ()),
-    "race_mnist": (mnist, ()),
-    "race_svhn": (svhn, ()),
+    "race_cifar10": (cifar, TOGETHER),
+    "race_mnist": (mnist, TOGETHER),
+    "race_svhn": (svhn, TOGETHER),
 }
 
 
@@ -156,6 +159,28 @@ def test_the_recipes_say_what_is_documented():
         for epoch in (0, 9, 10, 19, 20, 39)
     ]
     assert rates == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["race_cifar10", "race_mnist", "race_svhn"])
+def test_a_race_is_the_same_on_any_number_of_cores_and_has_a_search_to_try(name):
+    path = CONFIGS / f"{name}.yaml"
+    params = {key: domain.nth(0) for key, domain in load_file(path).space.items()}
+    assert params["optimizer.lr_scaling"] == "none"
+    assert "batch_size" not in params
+    assert rates_of(params, workers=1) == rates_of(params, workers=4)
+    text = path.read_text()
+    before, found, search = text.partition("\n# search:\n")
+    assert found
+    lines = [line.removeprefix("# ") for line in f"# search:\n{search}".splitlines()]
+    Path("searched.yaml").write_text(f"{before}\n" + "\n".join(lines) + "\n")
+    searched = load_file("searched.yaml", ["output_dir=out"])
+    assert searched.num_trials is not None
+    assert searched.num_trials > 1
+
+
+def rates_of(params, workers):
+    facts = cerebro.task.RunFacts(shard_rows=(640,), workers=workers)
+    return [cerebro.zoo.params.epoch_lr(params, facts, epoch) for epoch in range(3)]
 
 
 # What a run leaves

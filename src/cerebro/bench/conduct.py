@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -44,6 +45,12 @@ class Bench:
     hosts: tuple[str, ...] = ()
     interval_s: float = 1.0
 
+    @property
+    def digest(self) -> str:
+        """Changes when what is measured does, or how."""
+        words = [self.subject.digest, f"{self.interval_s:g}", __version__, *self.hosts]
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
     def place(self, setting: Setting) -> Place:
         return Place(
             folder=self.out / "settings" / setting.key,
@@ -53,13 +60,13 @@ class Bench:
         )
 
     def told(self, setting: Setting) -> dict[str, Any]:
-        """What `setting.json` says; nothing if there is none, or it is of another file."""
+        """What `setting.json` says; nothing if there is none, or it is of another benchmark."""
         path = self.place(setting).folder / _TOLD
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if found.get("digest") == self.subject.digest else {}
+        return found if found.get("digest") == self.digest else {}
 
     def is_done(self, setting: Setting) -> bool:
         return self.told(setting).get("status") == "done"
@@ -78,7 +85,7 @@ class Bench:
         with Nodes(commands, logs) as nodes:
             codes = nodes.wait(told)
         found = self._outcome(place, codes, logs)
-        found |= {"digest": self.subject.digest, "commands": commands}
+        found |= {"digest": self.digest, "commands": commands}
         _write_json(place.folder / _TOLD, found)
         return found
 

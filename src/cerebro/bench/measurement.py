@@ -12,9 +12,10 @@ from typing import Any, cast
 
 from cerebro.bench.sweep import Setting
 from cerebro.run.recovery import load_history
+from cerebro.run.request import BATCH_SIZES
 from cerebro.storage import layout, open_store
 from cerebro.storage.journal import read as read_journal
-from cerebro.types import Mode
+from cerebro.types import Json, Mode, Params
 
 #: Where the time of a step goes, in the order in which it is shown.
 PARTS = ("data", "compute", "communication", "hop", "validation", "other")
@@ -78,7 +79,8 @@ class Measurement:
     startup_s: float = math.nan
     #: Rows a second while it trained.
     samples_per_s: float = math.nan
-    steps: int = 0
+    #: None where it is not known how many rows a step has.
+    steps: int | None = None
     #: By part, over the whole run.
     parts: Mapping[str, float] = field(default_factory=dict)
     metric: str = ""
@@ -102,6 +104,8 @@ class Measurement:
     @property
     def step_ms(self) -> dict[str, float]:
         """Milliseconds by part, for each training step."""
+        if self.steps is None:
+            return dict.fromkeys(PARTS, math.nan)
         return {part: 1e3 * self.parts.get(part, 0.0) / max(1, self.steps) for part in PARTS}
 
 
@@ -125,9 +129,9 @@ def read_measurement(
     document, history = load_history(store)
     visits = _visits(run / layout.TRACE)
     summary = history.summary
-    batch = setting.global_batch or document.spec.get("batch_size")
     trained = [visit for visit in visits if visit["phase"] == "train"]
-    steps = sum(-(-visit["rows"] // int(str(batch or 1))) for visit in trained)
+    params = {number: trial.params for number, trial in history.trials.items()}
+    steps = _count_steps(trained, params, document.spec, setting.global_batch)
     parts = split_of(visits, float(summary.get("capacity_s", 0.0)))
     makespan = float(summary.get("makespan_s", math.nan))
     share = 1 - parts["validation"] / max(sum(parts.values()), 1e-9)
@@ -151,6 +155,35 @@ def read_measurement(
         curve=curve,
         nodes=use,
     )
+
+
+def _count_steps(
+    trained: Iterable[Mapping[str, Any]],
+    params: Mapping[int, Params],
+    spec: Mapping[str, Json],
+    batch: int | None,
+) -> int | None:
+    """Training steps of all visits; `batch` is that of trials that do not say."""
+    steps = 0
+    for visit in trained:
+        own = global_batch(params.get(visit["trial"], {}), spec) or batch
+        if own is None:
+            return None
+        steps += -(-visit["rows"] // own)
+    return steps
+
+
+def global_batch(params: Params, spec: Mapping[str, Json]) -> int | None:
+    """Rows that all processes of a trial take in a step, as its params or its run say.
+
+    >>> global_batch({"batch_size": 32}, {"gang": 2, "batch_size": None})
+    64
+    """
+    said = {**{key: spec.get(key) for key in BATCH_SIZES}, **params}
+    if said.get("global_batch_size") is not None:
+        return int(str(said["global_batch_size"]))
+    each = said.get("batch_size")
+    return None if each is None else int(str(each)) * int(str(spec.get("gang", 1)))
 
 
 def split_of(visits: Iterable[Mapping[str, Any]], capacity_s: float) -> dict[str, float]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cerebro.bench.sweep import BATCH_SIZE, Rule, Setting
-from cerebro.config.yaml import load_yaml
+from cerebro.config.files import is_recipe_file, load_document
 from cerebro.errors import UsageError
 from cerebro.types import Json
 
 _GLOBAL = "global_batch_size"
+_BATCHES = (BATCH_SIZE, _GLOBAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +23,8 @@ class Subject:
 
     >>> recipe = Subject(path=Path("cnn.yaml"), is_recipe=True, batch=64)
     >>> recipe.overrides(Setting(nodes=2, batch=32), Path("/out/runs/a"))
-    ['training.batch_size=null', 'training.global_batch_size=32', 'parallel=ddp', \
-'output_dir=/out/runs/a']
+    ['training.batch_size=null', 'training.global_batch_size=32', 'optimizer.lr_scaling=none', \
+'training.lr_warmup_epochs=0', 'parallel=ddp', 'output_dir=/out/runs/a']
     """
 
     path: Path
@@ -49,6 +51,7 @@ class Subject:
             *self.given,
             *(f"{key}={value}" for key, value in setting.changes),
             *self._batch_overrides(setting),
+            *self._rate(setting),
             *([] if setting.checkpoint is None else [_checkpoint(setting.checkpoint)]),
             *self._ranks(setting),
             *self._place(run),
@@ -57,14 +60,38 @@ class Subject:
     def _batch_overrides(self, setting: Setting) -> list[str]:
         if setting.batch is None:
             return []
-        if self.is_in_space:
-            return [f"space.{BATCH_SIZE}={setting.batch}"]
-        section = "training." if self.is_recipe else ""
         is_global = setting.ranks > 1 and setting.rule is Rule.GLOBAL
         told, other = (_GLOBAL, BATCH_SIZE) if is_global else (BATCH_SIZE, _GLOBAL)
+        if self.is_in_space:
+            return [self._space_override(setting, told, other)]
+        section = "training." if self.is_recipe else ""
         # An experiment file of one process needs not know about batches of several.
         unset = [f"{section}{other}=null"] if self.is_recipe or setting.ranks > 1 else []
         return [*unset, f"{section}{told}={setting.batch}"]
+
+    def _space_override(self, setting: Setting, told: str, other: str) -> str:
+        """A parameter cannot be taken away alone: the space is written anew where it must be."""
+        before = [*self.given, *(f"{key}={value}" for key, value in setting.changes)]
+        space = _below(_tree(self.path, before), "space")
+        if told in space and other not in space:
+            return f"space.{told}={setting.batch}"
+        left = {key: value for key, value in space.items() if key != other}
+        return f"space={json.dumps({**left, told: setting.batch})}"
+
+    def _rate(self, setting: Setting) -> list[str]:
+        """The same batches are trained at the same rates, however many processes share them.
+
+        One process does without the warm-up as well where it is compared with several: a cosine
+        begins after it.
+        """
+        is_compared = setting.ranks > 1 or self.is_plain
+        if not self.is_recipe or setting.batch is None or not is_compared:
+            return []
+        if setting.rule is not Rule.GLOBAL:
+            return []
+        wanted = {"optimizer.lr_scaling": "none", "training.lr_warmup_epochs": "0"}
+        named = {*(text.partition("=")[0].strip() for text in self.given), *dict(setting.changes)}
+        return [f"{key}={value}" for key, value in wanted.items() if key not in named]
 
     def _ranks(self, setting: Setting) -> list[str]:
         """One process is one worker, however many would fit the machine; several are one gang."""
@@ -86,19 +113,26 @@ def _checkpoint(is_saved: bool) -> str:
 
 def open_subject(path: Path, given: Sequence[str]) -> Subject:
     """Read a file, as far as a benchmark must know it; the run itself checks all of it."""
-    tree = load_yaml(path).tree
+    is_recipe = is_recipe_file(path)
+    tree = _tree(path, given)
+    found = Subject(path=path.absolute(), is_recipe=is_recipe, given=tuple(given))
+    space = {} if is_recipe else _below(tree, "space")
+    in_space = [key for key in _BATCHES if key in space]
+    if in_space:
+        return replace(found, batch=_number(space[in_space[0]]), is_in_space=True)
+    section = _below(tree, "training") if is_recipe else tree
+    # What is given wins over the file, whichever of the two keys either of them has.
+    head = "training." if is_recipe else ""
+    named = [text.partition("=")[0].strip().removeprefix(head) for text in reversed(given)]
+    batches = [section.get(key) for key in (*named, *_BATCHES) if key in _BATCHES]
+    return replace(found, batch=next(filter(None, map(_number, batches)), None))
+
+
+def _tree(path: Path, overrides: Sequence[str]) -> Mapping[str, Json]:
+    tree = load_document(path, overrides).tree
     if not isinstance(tree, dict):
         raise UsageError(f"{path} must be a mapping of keys to values to be benchmarked.")
-    is_recipe = "model" in tree and "training" in tree
-    found = Subject(path=path.absolute(), is_recipe=is_recipe, given=tuple(given))
-    section = _below(tree, "training") if is_recipe else tree
-    space = {} if is_recipe else _below(tree, "space")
-    if BATCH_SIZE in space:
-        return replace(found, batch=_number(space[BATCH_SIZE]), is_in_space=True)
-    named = dict(text.partition("=")[::2] for text in given)
-    key = f"training.{BATCH_SIZE}" if is_recipe else BATCH_SIZE
-    batch = named.get(key, section.get(BATCH_SIZE, section.get(_GLOBAL)))
-    return replace(found, batch=_number(batch))
+    return tree
 
 
 def _below(tree: Mapping[str, Json], key: str) -> Mapping[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from cerebro.track.text import show_count
 
 #: How a sweep calls the batch size, whatever the file calls it.
 BATCH_SIZE = "batch_size"
-_STRANGE = re.compile(r"[^A-Za-z0-9.]+")
+_STRANGE = re.compile(r"[^A-Za-z0-9._]+")
 
 
 class Rule(enum.StrEnum):
@@ -70,7 +71,7 @@ class Setting:
             parts.append(str(self.rule))
         if self.checkpoint is not None:
             parts.append("saved" if self.checkpoint else "unsaved")
-        parts += [_STRANGE.sub("-", f"{key}-{value}").strip("-") for key, value in self.changes]
+        parts += [_file_name(key, value) for key, value in self.changes]
         return "-".join([*parts, f"r{self.repeat}"])
 
     @property
@@ -96,6 +97,18 @@ class Setting:
         if self.checkpoint is not None:
             found.append("saved" if self.checkpoint else "not saved")
         return found
+
+
+def _file_name(key: str, value: str) -> str:
+    """A change as a part of a file's name; different changes never have the same.
+
+    >>> _file_name("optimizer.lr", "0.1"), _file_name("optimizer.lr", "1e-3")
+    ('optimizer.lr-0.1', 'optimizer.lr-1e-3-6f4400')
+    """
+    plain = _STRANGE.sub("-", f"{key}-{value}").strip("-")
+    if not _STRANGE.search(key) and not _STRANGE.search(value):
+        return plain
+    return f"{plain}-{hashlib.sha256(f'{key}={value}'.encode()).hexdigest()[:6]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

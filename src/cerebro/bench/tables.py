@@ -56,9 +56,10 @@ def split_table(cases: Sequence[Case]) -> list[list[str]]:
     for case in cases:
         if case.is_done:
             spent = case.step_ms
-            parts = [f"{spent[part]:.3g}" for part in PARTS]
-            total = f"{sum(spent.values()):.3g}"
-            rows.append([case.setting.label, *parts, total, str(case.shown.steps)])
+            times = [*(spent[part] for part in PARTS), sum(spent.values())]
+            shown = [f"{ms:.3g}" if math.isfinite(ms) else "-" for ms in times]
+            steps = case.shown.steps
+            rows.append([case.setting.label, *shown, "-" if steps is None else str(steps)])
     return rows
 
 

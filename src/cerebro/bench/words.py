@@ -76,6 +76,8 @@ def _noise(*cases: Case) -> float:
 def _why(base: Case, case: Case) -> str:
     share = 100 * case.communication
     before, after = base.step_ms, case.step_ms
+    if not math.isfinite(before["compute"] + after["compute"]):
+        return f"{share:.0f} % of the step was communication."
     work = after["compute"] / before["compute"] if before["compute"] else math.nan
     return (
         f"{share:.0f} % of the step was communication; computing a step took "
@@ -128,7 +130,7 @@ def _usage(cases: Sequence[Case]) -> Iterator[str]:
     for case in cases[:1]:
         if math.isnan(case.cpu()):
             continue
-        parts = case.step_ms
+        parts = case.shown.parts
         share = 100 * parts["validation"] / max(sum(parts.values()), 1e-9)
         yield (
             f"{_capital(case.setting.label)}: its processes used {case.cpu():.0f} % of one core on "
@@ -145,10 +147,11 @@ def _convergence(cases: Sequence[Case]) -> Iterator[str]:
             is_equal = abs(case.best - base.best) <= _ALIKE * max(abs(base.best), 1e-9)
             found = "reached the same" if is_equal else "did not reach the same"
             steps = ""
-            if case.shown.steps < base.shown.steps:
+            made, before = case.shown.steps, base.shown.steps
+            if made is not None and before is not None and made < before:
                 steps = (
-                    f", {'though' if is_equal else 'for'} it made {case.shown.steps} steps instead "
-                    f"of {base.shown.steps} over the same rows"
+                    f", {'though' if is_equal else 'for'} it made {made} steps instead "
+                    f"of {before} over the same rows"
                 )
             yield (
                 f"{_capital(_where(case.setting))}{_batch(case.setting)} {found} "

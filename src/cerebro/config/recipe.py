@@ -35,9 +35,8 @@ TASK = "cerebro.zoo.recipe:RecipeTask"
 AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
 #: Where SLURM and torchrun say how many machines there are.
 _NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE")
-#: Where torchrun and MPI say how many ranks there are in all, and on this machine.
+#: Where MPI says how many ranks there are in all, and on this machine.
 _RANKS = (
-    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 )

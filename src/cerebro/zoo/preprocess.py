@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cerebro.errors import UsageError
 
@@ -30,9 +31,9 @@ def check_augment(augment: object) -> None:
             raise UsageError(
                 f"unknown augmentation {name!r:.100}. Known: {', '.join(AUGMENTATIONS)}."
             )
-    kinds: Mapping[str, tuple[type, ...]] = {"shift": (int, float), "crop": (int,)}
+    kinds: Mapping[str, Any] = {"shift": (int, float), "crop": (int,)}
     for name, types in kinds.items():
-        value = augment.get(name, 0)
+        value: Any = augment.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, types) or not value >= 0:
             raise UsageError(f"`{name} >= 0` must hold, but got {name}={value!r:.100}.")
     if not augment.get("shift", 0) < 1:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import socket
+import threading
 from dataclasses import replace
+from datetime import timedelta
 
 import psutil
 import pytest
@@ -12,12 +16,16 @@ import pytest
 from cerebro.backend import InlineBackend, LocalBackend
 from cerebro.backend.base import Done, Failed, FailureKind, Lost
 from cerebro.backend.failure import describe_failure
-from cerebro.backend.gang.ends import RankFailed
+from cerebro.backend.gang import leader
+from cerebro.backend.gang.ends import RankFailed, RankLost
 from cerebro.backend.gang.follower import AGAIN, FAILED, REFUSED, STOPPED, start_follower
+from cerebro.backend.gang.rendezvous import split_address
 from cerebro.backend.limits import Limits
 from cerebro.errors import UsageError, WorkerError
 from cerebro.testing.backend_session import Session, make_call
 from cerebro.testing.toy import ToyTask
+from cerebro.train.gang import group
+from cerebro.train.gang.meeting import Visitor
 from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
@@ -99,13 +107,22 @@ def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     assert children() == []
 
 
-def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
-    limits = Limits(stall_s=5.0, stop_s=0.2)
+@contextlib.contextmanager
+def gang_of_processes(tmp_path, limits):
+    """A worker of the local backend that is a gang."""
     session = Session(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits), tmp_path)
     (tmp_path / "faults").mkdir()
     try:
         session.backend.start(setup_of(session), 1)
         session.join()
+        yield session
+    finally:
+        session.backend.stop()
+    wait_for(lambda: not children(), "no process is left", 3.0)
+
+
+def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
+    with gang_of_processes(tmp_path, Limits(stop_s=0.2)) as session:
         state = session.train(0, make_call(0))
         expected = session.content(session.train(0, make_call(1), state))
         # Followers end with their leader.
@@ -121,14 +138,13 @@ def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
         assert isinstance(lost, Lost)
         assert lost.cause == "was killed by SIGKILL"
         assert "lost rank 1 of its gang" in (tmp_path / "logs" / "worker-0.log").read_text()
-        session.join()
-        # A follower that hangs is noticed by what the leader does not do.
-        lost = session.run(0, make_call(1, fault="hang"), state)
+
+
+def test_a_follower_that_hangs_is_noticed_by_what_its_leader_does_not_do(tmp_path):
+    with gang_of_processes(tmp_path, Limits(stall_s=3.0, stop_s=0.2)) as session:
+        lost = session.run(0, make_call(0, fault="hang"))
         assert isinstance(lost, Lost)
         assert lost.cause.startswith("hung: no batch")
-    finally:
-        session.backend.stop()
-    wait_for(lambda: not children(), "no process is left", 3.0)
 
 
 def test_a_framework_that_cannot_be_one_of_several_ranks_is_refused(session):
@@ -152,6 +168,8 @@ class Elsewhere:
 
 
 def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
+    nowhere = Elsewhere(session, tmp_path / "lonely.log")
+    lonely = nowhere.follow(join_s=0.2)
     elsewhere = Elsewhere(session, tmp_path / "follower.log")
     other = replace(elsewhere.setup, gang=replace(elsewhere.place, check_every=7))
     refused = elsewhere.follow(other)
@@ -182,10 +200,56 @@ def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
     assert follower.wait(30) == STOPPED
     follower.kill()
 
-    lonely = elsewhere.follow(join_s=0.2)
     assert lonely.wait(60) == FAILED
-    assert "nobody was there" in elsewhere.log.read_text()
+    assert "nobody was there" in nowhere.log.read_text()
     lonely.kill()
+
+
+@contextlib.contextmanager
+def passing(address, *, stays):
+    """Somebody who comes as rank 1, again and again, and leaves before all are connected.
+
+    With `stays` only at the end.
+    """
+    host, port = split_address(address)
+    same = ("size", "check_every", "task", "data", "cerebro", "torch", "device", "threads")
+    gangs, is_over = [], threading.Event()
+
+    def come():
+        while not gangs and not is_over.wait(0.05):
+            # The last leader may still be there, and the next one not yet.
+            with contextlib.suppress(group.GangBroken, WorkerError):
+                visitor = Visitor(host, port, 1, 0.2)
+                road = visitor.come({**dict.fromkeys(same, ""), "accelerator": ""})
+                if stays:
+                    gangs.append(visitor.connect(2, own_host=host, check_every=50, gradients=road))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        call = pool.submit(come)
+        try:
+            yield
+        finally:
+            is_over.set()
+            call.result(30.0)
+            for gang in gangs:
+                gang.close()
+
+
+def test_a_gang_that_breaks_while_it_is_formed_is_no_fault_of_the_trial(
+    session, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(group, "_CONNECT", timedelta(seconds=0.3))
+    monkeypatch.setattr(leader, "_LAST_WORDS_S", 0.1)
+    elsewhere = Elsewhere(session, tmp_path / "follower.log")
+    with passing(elsewhere.address, stays=False), pytest.raises(RankLost):
+        elsewhere.setup.open(0)
+    with passing(elsewhere.address, stays=True):
+        leading = elsewhere.setup.open(0)
+    try:
+        with passing(elsewhere.address, stays=False), pytest.raises(RankLost):
+            leading.run(make_call(0), None, allocate)
+    finally:
+        leading.close()
 
 
 def test_a_leader_says_who_has_not_come(session, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import socket
 from dataclasses import replace
@@ -139,7 +140,18 @@ def test_a_rank_comes_once_and_may_come_again_when_it_is_gone():
 
 
 @pytest.mark.parametrize(
-    "line", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04pickle\n", b"[]\n", b"x" * 10_000]
+    "line",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x80\x04pickle\n",
+        b"[]\n",
+        b"x" * 10_000,
+        b"[" * 2000 + b"\n",
+        json.dumps({**HELLO, "first": float("inf")}).encode() + b"\n",
+        json.dumps({**HELLO, "first": 10**4000}).encode() + b"\n",
+        json.dumps({**HELLO, "host": ["n1"]}).encode() + b"\n",
+    ],
+    ids=["HTTP", "pickle", "list", "long", "brackets", "infinite", "large", "no name"],
 )
 def test_noise_is_answered_with_a_refusal_or_not_at_all(line):
     leading, _ = spots()
@@ -169,6 +181,25 @@ def test_what_befalls_an_agent_reaches_rank_0():
         wait_for(lambda: failures, "the failure")
     assert stops == [signal.SIGUSR1]
     assert str(failures[0]) == "n1: rank 1 cannot ?[2J join"
+    caller.close()
+
+
+def test_what_befalls_an_agent_early_is_kept_for_rank_0(caplog):
+    caplog.set_level(logging.INFO, "cerebro.gang")
+    leading, _ = spots()
+    stops = []
+    failures = []
+    with mustered(leading, "cifar") as place:
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        caller.say(failed="rank 1 cannot join")
+        caller.say(stop=int(signal.SIGTERM))
+        wait_for(lambda: "n1 was asked to stop" in caplog.text, "the muster to hear it")
+        place.on_stop = stops.append
+        place.on_failure = failures.append
+        assert [str(error) for error in failures] == ["n1: rank 1 cannot join"]
+        wait_for(lambda: stops, "the stop")
+    assert stops == [signal.SIGTERM]
     caller.close()
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cerebro.bench.measurement import PARTS, read_measurement, read_node
+from cerebro.bench.cases import gather
+from cerebro.bench.measurement import PARTS, global_batch, read_measurement, read_node
 from cerebro.bench.sweep import Setting
+from cerebro.bench.tables import split_table
+from cerebro.bench.words import sentences
 from cerebro.track.files import FileTracker
 from tests.experiments import fit_toy, make_toy_data, toy_spec
+from tests.unit.bench import made
 
 
 @pytest.fixture
@@ -29,9 +37,27 @@ def test_the_split_adds_up_to_what_the_workers_had(run: Path) -> None:
     measured = read_measurement(Setting(batch=16), TOLD, run, [])
     assert measured.is_done
     assert tuple(measured.parts) == PARTS
-    assert sum(measured.parts.values()) >= 0.9 * measured.training_s
-    assert measured.parts["validation"] > 0
+    trace = json.loads((run / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    trained, judged = (
+        [event for event in trace if event["ph"] == "X" and is_training(event) is wanted]
+        for wanted in (True, False)
+    )
+    seconds = {
+        part: sum(event["args"][f"{part}_ms"] for event in trained) / 1e3
+        for part in ("data", "compute")
+    }
+    assert measured.parts["data"] == pytest.approx(seconds["data"])
+    assert measured.parts["compute"] == pytest.approx(seconds["compute"])
     assert measured.parts["communication"] == 0
+    assert measured.parts["validation"] == pytest.approx(sum(e["dur"] for e in judged) / 1e6)
+    busy = sum(event["dur"] for event in trained) / 1e6
+    assert 0 < seconds["compute"] < busy
+    assert sum(seconds.values()) + measured.parts["hop"] >= busy - 1e-6
+    assert sum(measured.parts.values()) == pytest.approx(measured.training_s, rel=0.05)
+
+
+def is_training(event: dict[str, Any]) -> bool:
+    return bool(event["args"]["phase"] == "train")
 
 
 def test_steps_and_rows_are_those_of_all_visits(run: Path) -> None:
@@ -40,6 +66,24 @@ def test_steps_and_rows_are_those_of_all_visits(run: Path) -> None:
     assert measured.steps == 3 * 2 * 2 * 2
     assert [point.samples for point in measured.curve] == [72, 144]
     assert measured.samples_per_s > 0
+
+
+def test_steps_go_by_the_batch_size_of_each_trial(tmp_path: Path) -> None:
+    make_toy_data(tmp_path / "data")
+    space = {"lr": 0.1, "batch_size": [16, 36]}
+    spec = toy_spec(tmp_path / "data", space, batch_size=None, stack=False)
+    fit_toy(tmp_path / "run", spec, trackers=[FileTracker(tmp_path / "run")])
+    measured = read_measurement(Setting(), TOLD, tmp_path / "run", [])
+    assert measured.steps == (3 + 1) * 2 * 2
+
+
+def test_where_nobody_knows_the_batch_size_steps_are_not_known() -> None:
+    assert global_batch({"lr": 0.1}, {"batch_size": None}) is None
+    unknown = replace(made.measured(Setting()), steps=None)
+    assert all(math.isnan(ms) for ms in unknown.step_ms.values())
+    (_, row) = split_table(gather([unknown]))
+    assert set(row[1:]) == {"-"}
+    assert "nan" not in " ".join(sentences(gather([unknown]), cores=2, is_simulated=True))
 
 
 def test_the_curve_is_that_of_the_best_trial(run: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cerebro.bench.conduct import check_hosts
+from cerebro.bench.conduct import Bench, check_hosts
 from cerebro.bench.nodes import Place, node_command
 from cerebro.bench.subject import Subject, open_subject
 from cerebro.bench.sweep import Rule, Setting, Sweep, parse_counts, parse_sweep
+from cerebro.config.files import load_document
 from cerebro.errors import UsageError
 
 
@@ -95,6 +96,48 @@ def test_an_experiment_file_of_one_process_has_one_worker(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "changes", "expected"),
+    [
+        ((), (), ["optimizer.lr_scaling=none", "training.lr_warmup_epochs=0"]),
+        (["optimizer.lr_scaling=sqrt"], (), ["training.lr_warmup_epochs=0"]),
+        ((), (("training.lr_warmup_epochs", "2"),), ["optimizer.lr_scaling=none"]),
+    ],
+    ids=["nothing said", "given", "swept"],
+)
+def test_the_same_batches_are_trained_at_the_same_rates(
+    given: list[str], changes: tuple[tuple[str, str], ...], expected: list[str], tmp_path: Path
+) -> None:
+    subject = replace(open_subject(write(tmp_path, RECIPE), given), is_plain=True)
+    added = ("optimizer.lr_scaling=none", "training.lr_warmup_epochs=0")
+    for nodes in (1, 2):
+        found = subject.overrides(Setting(nodes=nodes, batch=64, changes=changes), Path("/out/a"))
+        assert [text for text in found if text in added] == expected
+    each = Setting(nodes=2, batch=64, rule=Rule.RANK, changes=changes)
+    assert not set(added) & set(subject.overrides(each, Path("/out/a")))
+
+
+def test_one_process_alone_is_trained_as_the_file_says(tmp_path: Path) -> None:
+    subject = open_subject(write(tmp_path, RECIPE), [])
+    assert not [t for t in subject.overrides(Setting(batch=64), Path("/out/a")) if "lr_" in t]
+
+
+@pytest.mark.parametrize(
+    ("given", "batch"),
+    [
+        ([], 64),
+        (["training.global_batch_size=256"], 256),
+        (["training.batch_size=null", "training.global_batch_size=256"], 256),
+        (["training.global_batch_size=256", "training.batch_size=8"], 8),
+    ],
+    ids=str,
+)
+def test_a_batch_size_that_is_given_wins_over_the_file(
+    given: list[str], batch: int, tmp_path: Path
+) -> None:
+    assert open_subject(write(tmp_path, RECIPE), given).batch == batch
+
+
 def test_where_several_processes_are_compared_nothing_is_stacked(tmp_path: Path) -> None:
     subject = replace(open_subject(write(tmp_path, EXPERIMENT), []), is_plain=True)
     for nodes in (1, 2):
@@ -111,6 +154,51 @@ def test_a_batch_size_of_the_space_is_changed_there(tmp_path: Path) -> None:
     subject = open_subject(write(tmp_path, text), [])
     assert "space.batch_size=8" in subject.overrides(Setting(batch=8), Path("/out/a"))
     assert subject.batch is None
+
+
+def test_a_batch_of_all_processes_takes_the_place_of_one_of_each_in_the_space(
+    tmp_path: Path,
+) -> None:
+    text = "name: a\nspace: {lr: [0.1, 1.0e-5], wd: {loguniform: [1e-6, 1]}, batch_size: 16}\n"
+    subject = open_subject(write(tmp_path, text), ["space.wd=0"])
+    assert subject.batch == 16
+    setting = Setting(nodes=2, batch=16, changes=(("space.lr", "0.5"),))
+    found = subject.overrides(setting, Path("/out/a"))
+    tree = load_document(subject.path, found).tree
+    assert isinstance(tree, dict)
+    assert tree["space"] == {"lr": 0.5, "wd": 0, "global_batch_size": 16}
+    each = subject.overrides(replace(setting, rule=Rule.RANK), Path("/out/a"))
+    assert "space.batch_size=16" in each
+
+
+def test_a_batch_of_all_processes_in_the_space_becomes_one_of_each(tmp_path: Path) -> None:
+    subject = open_subject(write(tmp_path, "name: a\nspace: {global_batch_size: 16}\n"), [])
+    assert subject.batch == 16
+    each = Setting(nodes=2, batch=16, rule=Rule.RANK)
+    assert 'space={"batch_size": 16}' in subject.overrides(each, Path("/out/a"))
+    assert "space.global_batch_size=16" in subject.overrides(
+        replace(each, rule=Rule.GLOBAL), Path("/out/a")
+    )
+
+
+@pytest.mark.parametrize("values", [("-1", "1"), ("1e-3", "1e+3"), ("[1]", "1"), ("a b", "a-b")])
+def test_settings_that_differ_have_names_that_differ(values: tuple[str, str]) -> None:
+    keys = {Setting(changes=(("optimizer.lr", value),)).key for value in values}
+    assert len(keys) == 2
+    assert Setting(changes=(("space.visit_s", "0.4"),)).key == "n1-p1-space.visit_s-0.4-r0"
+
+
+def test_what_was_measured_otherwise_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = open_subject(write(tmp_path, EXPERIMENT), [])
+    bench = Bench(subject=subject, out=tmp_path / "out")
+    before = bench.digest
+    assert Bench(subject=subject, out=tmp_path / "elsewhere").digest == before
+    assert replace(bench, hosts=("a", "b")).digest != before
+    assert replace(bench, interval_s=0.5).digest != before
+    monkeypatch.setattr("cerebro.bench.conduct.__version__", "99")
+    assert bench.digest != before
 
 
 def test_another_file_is_another_benchmark(tmp_path: Path) -> None:

@@ -8,32 +8,12 @@ from typing import get_args
 import pytest
 
 from cerebro.config.files import is_recipe_file, load_file, show_file
-from cerebro.config.recipe import RecipeExperiment, check_nodes
+from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.recipe_schema import Loss, Metric
-from cerebro.errors import ConfigError, UsageError
+from cerebro.errors import ConfigError
 from cerebro.search.domain import Choice, Constant, LogUniform
 from cerebro.zoo.objectives import LOSSES, METRICS
-
-RECIPE = """\
-description: a test
-output_dir: out/run-1
-data:
-  name: dummy
-  n_train: 64
-  n_valid: 32
-model:
-  name: cnn
-  input_shape: [16, 16, 3]
-  n_classes: 1
-optimizer:
-  name: Adam
-  lr: 0.001
-training:
-  batch_size: 16
-  n_epochs: 3
-  loss: binary_crossentropy
-  metrics: [accuracy]
-"""
+from tests.unit.config.recipes import RECIPE, load, refused
 
 
 @pytest.fixture(autouse=True)
@@ -41,19 +21,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("SCRATCH", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"):
         monkeypatch.delenv(name, raising=False)
-
-
-def load(text: str = RECIPE, *overrides: str) -> RecipeExperiment:
-    Path("recipe.yaml").write_text(text)
-    found = load_file("recipe.yaml", overrides)
-    assert isinstance(found, RecipeExperiment)
-    return found
-
-
-def refused(text: str = RECIPE, *overrides: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load(text, *overrides)
-    return str(caught.value)
 
 
 def changed(old: str, new: str) -> str:
@@ -323,9 +290,7 @@ def test_a_value_that_does_not_go_with_what_the_file_has_is_refused_there():
 
 def test_a_value_that_does_not_go_with_another_domain_is_refused():
     text = changed("name: Adam", "name: SGD")
-    text += (
-        "search:\n  space:\n    optimizer.name: [SGD, Adam]\n    optimizer.momentum: [0, 0.9]\n"
-    )
+    text += "search:\n  space:\n    optimizer.name: [SGD, Adam]\n    optimizer.momentum: [0, 0.9]\n"
     assert refused(text).startswith("recipe.yaml:22: optimizer Adam has no option 'momentum'.")
 
 
@@ -343,60 +308,6 @@ def test_a_metric_needs_to_know_which_way():
     assert "search.mode is missing" in refused(RECIPE, "search.metric=val_loss")
     found = load(RECIPE, "search.metric=val_loss", "search.mode=min")
     assert (found.metric, found.mode) == (["val_loss"], ["min"])
-
-
-# Goals and their constraints
-
-GOAL = RECIPE + (
-    "goal:\n  metric: val_accuracy\n  mode: max\n  target: 0.9\n  max_epochs: 40\n"
-    "  devices: cpu\n  max_nodes: 3\n"
-)
-
-
-def test_a_goal_keeps_to_its_devices():
-    found = load(GOAL)
-    assert found.device == "cpu"
-    assert found.goal == {
-        "metric": "val_accuracy",
-        "mode": "max",
-        "target": 0.9,
-        "max_epochs": 40,
-    }
-    assert "the goal allows cpu only" in refused(GOAL, "device.gpu=0")
-    assert "the goal allows cuda only" in refused(GOAL, "goal.devices=cuda", "device.gpu=false")
-
-
-def test_more_epochs_than_the_goal_allows_are_refused():
-    message = refused(GOAL, "training.n_epochs=41")
-    assert "`n_epochs <= goal.max_epochs` must hold, but got n_epochs=41" in message
-
-
-def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
-    assert "got 4 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=4")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
-    assert "got 5 nodes and max_nodes=3" in refused(GOAL)
-    # What the file would ask for does not hide what there is.
-    assert "got 5 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=2")
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    check_nodes(load(GOAL).recipe, 3)
-    with pytest.raises(UsageError, match="got 4 nodes"):
-        check_nodes(load(GOAL).recipe, 4)
-
-
-@pytest.mark.parametrize(
-    ("world", "local"),
-    [
-        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ("PMI_SIZE", "MPI_LOCALNRANKS"),
-    ],
-)
-def test_machines_of_a_launcher_are_counted(world, local, monkeypatch):
-    monkeypatch.setenv(world, "8")
-    monkeypatch.setenv(local, "2")
-    assert "got 4 nodes and max_nodes=3" in refused(GOAL)
-    monkeypatch.setenv(local, "4")
-    load(GOAL)
 
 
 # Shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import pytest
 import torch
 from torch import nn
 
@@ -81,6 +82,22 @@ class DroppingTask(PlainTask):
         return {**batch, "x": batch["x"][1:], "y": batch["y"][1:]}
 
 
+class NormTask(PlainTask):
+    """Its ranks' running means differ within a visit."""
+
+    def model(self, params):
+        return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+class BufferedTask(BesideTask):
+    """Has a buffer that nothing changes."""
+
+    def model(self, params):
+        model = super().model(params)
+        model.register_buffer("scale", torch.ones(1))
+        return model
+
+
 class NoisyTask(PlainTask):
     def loss(self, model, batch, params):
         return super().loss(model, batch, params) + torch.randn(()) * 0.1
@@ -140,13 +157,18 @@ def test_a_loss_that_draws_numbers_is_no_fault(data):
     assert errors_of(NoisyTask, data, visits=2) == []
 
 
+def test_running_means_of_ranks_are_no_fault(data):
+    assert errors_of(NormTask, data, begin=NormTask, visits=2, check_every=1) == []
+
+
 def test_checks_can_be_turned_off(data):
     assert errors_of(SumTask, data, visits=2, check_every=0) == []
     assert errors_of(OwnStepTask, data, check_every=0) == []
 
 
-def test_a_module_beside_the_model_is_found_out(data):
-    errors = errors_of(BesideTask, data)
+@pytest.mark.parametrize("task", [BesideTask, BufferedTask], ids=["plain", "buffered"])
+def test_a_module_beside_the_model_is_found_out(data, task):
+    errors = errors_of(task, data, begin=task)
     assert re.search(
         r"at step 2 of a visit of t0000 to shard 1 rank 1 has \S+ for 3 rows that have \S+ on ",
         str(errors[0]),

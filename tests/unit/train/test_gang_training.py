@@ -166,6 +166,51 @@ def test_batch_norm_is_never_left_with_a_row_alone(data):
     assert ranks.report.rows == 22
 
 
+class MeteredTask(NetTask):
+    """Tells of all that it is asked about."""
+
+    def loss(self, model, batch, params):
+        loss = super().loss(model, batch, params)
+        self.meter.add({"error": loss}, len(batch["x"]))
+        return loss
+
+
+def test_metrics_of_training_are_those_of_all_rows_however_often_ranks_are_compared(data):
+    params = {"optimizer": "sgd"}
+    framework = run_visits(MeteredTask(), data, 0, params).framework
+    shards = [data.open_shard("train", make_call(visit).shard) for visit in range(2)]
+    calls = [make_call(visit, params=params) for visit in range(2)]
+    begin, _ = framework.train(calls[0], shards[0], None, allocate)
+    _, report = framework.train(calls[1], shards[1], begin, allocate)
+    expected = report.members[0].sums["error"]
+    with connected(2, check_every=1) as gangs:
+        ranks = Ranks(MeteredTask, data, gangs, params, begin).run(1)
+    found = ranks.report.members[0].sums["error"]
+    assert found == (pytest.approx(expected[0], rel=1e-5), expected[1])
+
+
+class WideTask(NetTask):
+    """Remembers the largest batch that it was asked about."""
+
+    most = 0
+
+    def loss(self, model, batch, params):
+        type(self).most = max(self.most, len(batch["x"]))
+        return super().loss(model, batch, params)
+
+
+@pytest.mark.parametrize(("micro_batch", "expected"), [(None, 4), (4, 2)])
+def test_ranks_evaluate_as_many_rows_at_a_time_as_they_train(data, micro_batch, expected):
+    class OwnTask(WideTask):
+        pass
+
+    params = {"optimizer": "sgd"}
+    begin = first_state(NetTask(), data, params, 8)
+    with connected(2) as gangs:
+        Ranks(OwnTask, data, gangs, params, begin).evaluate(micro_batch=micro_batch)
+    assert OwnTask.most == expected
+
+
 class BurstTask(LineTask):
     """Its loss is no number for a batch with a number above the limit."""
 

@@ -122,7 +122,7 @@ def test_a_copy_with_another_batch_size_goes_on_at_the_same_part_of_its_epoch(pi
     chain = run_visits(in_gang(RecipeTask(), 4), pictures, 3, params)
     new = {**params, "batch_size": 1}
     shard = pictures.open_shard("train", 1)
-    call = make_call(3, params=new, origin=params)
+    call = make_call(3, params=new, origin=params, batch_size=4)
     after, _ = chain.framework.train(call, shard, chain.states[-1], allocate)
     steps = RunFacts(shard_rows=ROWS).steps_per_epoch(4)
     assert after.meta["scheduler"] == {"batch": 2 * steps, "steps": steps}

@@ -142,16 +142,26 @@ class Muster:
             others = range(rendezvous.local, rendezvous.world)
             logger.info("waiting for %s at %s", _name(others), self.address)
 
-    def notify(
-        self, *, on_stop: Callable[[int], None], on_failure: Callable[[WorkerError], None]
-    ) -> None:
-        """Have the signal told that an agent got, once, and errors that the run must end with.
+    @property
+    def on_stop(self) -> Callable[[int], None]:
+        """Called on the muster's thread, once, with the signal that an agent got.
 
-        Both on the muster's thread; what came before this call is told at once, on that of the
-        caller.
+        What came before it was set is told at once.
         """
-        self._stops.hand_to(on_stop)
-        self._failures.hand_to(on_failure)
+        return self._stops.tell
+
+    @on_stop.setter
+    def on_stop(self, callback: Callable[[int], None]) -> None:
+        self._stops.hand_to(callback)
+
+    @property
+    def on_failure(self) -> Callable[[WorkerError], None]:
+        """The same, with an error that the run must end with."""
+        return self._failures.tell
+
+    @on_failure.setter
+    def on_failure(self, callback: Callable[[WorkerError], None]) -> None:
+        self._failures.hand_to(callback)
 
     def dismiss(self, code: int) -> None:
         """Tell all agents how the run has ended; those on their way are waited for a little."""

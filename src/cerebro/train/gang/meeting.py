@@ -60,7 +60,8 @@ class Meeting:
     ) -> list[Identity]:
         """Wait for all ranks: what each says of itself, by rank.
 
-        A rank that was started again while others are awaited takes its own place. `watch` is called now and then, and may raise.
+        One that is started again while others are awaited takes its own place. `watch` is called
+        now and then, and may raise.
         """
         keys = [_here(rank) for rank in range(1, self._size)]
         deadline = time.monotonic() + deadline_s

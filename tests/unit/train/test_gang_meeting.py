@@ -1,0 +1,39 @@
+"""How ranks find each other, whatever becomes of them on the way."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import socket
+
+import pytest
+import torch.distributed as dist
+
+from cerebro.errors import UsageError
+from cerebro.train.gang.meeting import Meeting, Visitor
+from tests.processes import wait_for
+
+HOST = "127.0.0.1"
+
+
+def test_a_rank_that_is_started_again_before_all_have_come_takes_its_place():
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    meeting = Meeting(listener, HOST, HOST, 3)
+    watcher = dist.TCPStore(HOST, port, is_master=False)
+
+    def come(rank, life):
+        with pytest.raises(UsageError, match="all go home"):
+            Visitor(HOST, port, rank, 30.0).come({"life": life})
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        coming = []
+        for rank, life in ((1, 1), (1, 2), (2, 1)):
+            coming.append(pool.submit(come, rank, life))
+            told = f'{{"life": {life}}}'.encode()
+            key = f"rank {rank}"
+            wait_for(lambda k=key, t=told: watcher.check([k]) and watcher.get(k) == t, key)
+        found = meeting.assemble({}, 30.0, lambda: None)
+        meeting.refuse("all go home")
+        for call in coming:
+            call.result(30.0)
+    assert found == [{}, {"life": 2}, {"life": 1}]
