@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from tests.cluster.ranks import cerebro, digest, make_project, started
 
 
+@pytest.mark.timeout(180)
 def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -99,8 +99,8 @@ def test_a_device_that_is_not_there_is_told_with_its_line(project):
 
 def test_a_second_driver_is_refused_and_fresh_moves_nothing(project):
     with project.running() as process:
-        again = project.cerebro("run", "experiment.yaml", "epochs=100000")
-        fresh = project.cerebro("run", "experiment.yaml", "epochs=100000", "--fresh")
+        again = project.cerebro("run", "experiment.yaml", "epochs=2000")
+        fresh = project.cerebro("run", "experiment.yaml", "epochs=2000", "--fresh")
     for done in (again, fresh):
         assert done.returncode == 2
         assert f"pid {process.pid}" in done.stderr

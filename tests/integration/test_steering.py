@@ -94,7 +94,7 @@ def test_a_run_that_is_stopped_is_over(project):
         assert process.returncode == 0
     assert statuses(project) == ["stopped", "stopped"]
     assert Result.open(project.run_directory).is_finished
-    again = project.cerebro("run", "experiment.yaml", "epochs=100000")
+    again = project.cerebro("run", "experiment.yaml", "epochs=2000")
     assert again.returncode == 0, again.stderr
     assert statuses(project) == ["stopped", "stopped"]
 
@@ -121,7 +121,7 @@ def test_a_run_whose_trials_are_all_paused_ends_until_one_goes_on(project):
         assert "2 trials are paused (t0000, t0001)" in said
     assert not Result.open(project.run_directory).is_finished
     assert steer(project, "unpause", "1").startswith("nobody works on this run")
-    with project.start("run", "experiment.yaml", "epochs=100000") as process:
+    with project.start("run", "experiment.yaml", "epochs=2000") as process:
         try:
             wait_for_visits(project, 1)
             assert statuses(project) == ["paused", "running"]
@@ -249,7 +249,7 @@ def test_what_cannot_be_done_is_refused_in_the_journal_and_the_run_goes_on(proje
 
 def test_commands_survive_a_kill_and_are_carried_out_once(project):
     project.edit("experiment.yaml", "space:", "space:\n  visit_s: 0.05")
-    with project.start("run", "experiment.yaml", "epochs=100000") as process:
+    with project.start("run", "experiment.yaml", "epochs=2000") as process:
         wait_until(project.has_visits)
         assert steer(project, "stop", "0") == "stopped t0000"
         assert steer(project, "add", "lr=0.3") == "added t0002"
@@ -258,7 +258,7 @@ def test_commands_survive_a_kill_and_are_carried_out_once(project):
     # Nobody works on it now: this one waits.
     waiting = project.cerebro("stop", str(project.run_directory))
     assert waiting.stdout.startswith("nobody works on this run")
-    done = project.cerebro("run", "experiment.yaml", "epochs=100000")
+    done = project.cerebro("run", "experiment.yaml", "epochs=2000")
     assert done.returncode == 0, done.stderr
     assert statuses(project) == ["stopped"] * 3
     assert [each["command"] for each in records(project, "command")] == ["stop", "add", "stop"]
@@ -271,7 +271,7 @@ def test_an_interrupted_run_resumes_with_what_was_added(project):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 130
-    with project.start("run", "experiment.yaml", "epochs=100000") as process:
+    with project.start("run", "experiment.yaml", "epochs=2000") as process:
         try:
             wait_for_visits(project, 2)
             assert steer(project, "stop") == "stopped the run"
