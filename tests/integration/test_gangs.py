@@ -11,7 +11,7 @@ from torch import nn
 
 from cerebro import Experiment, Task
 from cerebro.data import from_arrays
-from cerebro.errors import CerebroError
+from cerebro.errors import ReplicaError
 from tests.unit.backend.ganging import GangTask
 
 
@@ -80,5 +80,5 @@ class ForgetfulTask(Task):
     ids=["drifting", "forgetful"],
 )
 def test_a_run_whose_replicas_drift_ends_with_what_is_wrong(home, task, message):
-    with pytest.raises(CerebroError, match=message):
+    with pytest.raises(ReplicaError, match=message):
         run(home, "drift", task(), backend="inline")

@@ -40,7 +40,7 @@ def test_a_frozen_task_is_told_too(tmp_path):
 
 
 class OwnMeterTask(LineTask):
-    meter = [0.0]  # noqa: RUF012
+    meter = [0.0]  # type: ignore[assignment]  # noqa: RUF012
 
 
 class OwnFactsTask(LineTask):

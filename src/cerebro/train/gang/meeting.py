@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -51,6 +52,8 @@ class Meeting:
         port = listener.getsockname()[1]
         self._size = size
         self._own_host = own_host
+        #: Which lives of the other ranks it is that came.
+        self._lives: list[str] = []
         self._store = TCPStore(
             host, port, None, True, _ANSWER, False, master_listen_fd=listener.detach()
         )
@@ -75,7 +78,9 @@ class Meeting:
                 )
             # Not a wait with a time limit: PyTorch tells of each on stderr.
             time.sleep(_LOOK_S)
-        return [own, *(cast(Identity, json.loads(self._store.get(key))) for key in keys)]
+        came = [json.loads(self._store.get(key)) for key in keys]
+        self._lives = [life for life, _ in came]
+        return [own, *(identity for _, identity in came)]
 
     def compare(self, ranks: list[Identity]) -> None:
         """Raise where a rank is not as the leader is."""
@@ -104,7 +109,7 @@ class Meeting:
 
     def open(self, check_every: int, gradients: str) -> Gang:
         """Connect the ranks that are there."""
-        self._store.set("verdict", json.dumps({"gradients": gradients}))
+        self._store.set("verdict", json.dumps({"gradients": gradients, "lives": self._lives}))
         return Gang(
             self._store,
             0,
@@ -135,9 +140,13 @@ class Visitor:
         self._store = _connect(host, port, time.monotonic() + deadline_s, deadline_s)
 
     def come(self, identity: Identity) -> str:
-        """Say who this is, and wait for all others: what gradients go over."""
+        """Say who this is, and wait for all others: what gradients go over.
+
+        GangBroken if the gang was formed without it, perhaps with an earlier life of this rank.
+        """
+        life = secrets.token_hex(8)
         try:
-            self._store.set(_here(self._rank), json.dumps(identity))
+            self._store.set(_here(self._rank), json.dumps([life, identity]))
             self._store.wait(["verdict"], timedelta(days=1))
             verdict = json.loads(self._store.get("verdict"))
             self._store.set(_heard(self._rank), "yes")
@@ -145,6 +154,8 @@ class Visitor:
             raise GangBroken(f"the leader left: {error}") from error
         if "refused" in verdict:
             raise UsageError(verdict["refused"])
+        if verdict["lives"][self._rank - 1] != life:
+            raise GangBroken(f"the gang was formed before this life of rank {self._rank} came")
         return cast(str, verdict["gradients"])
 
     def connect(self, size: int, *, own_host: str, check_every: int, gradients: str) -> Gang:
