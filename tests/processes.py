@@ -120,3 +120,13 @@ def count_visits(root: Path) -> int:
         return 0
     visits = [record for record in read(DirectoryStore(root)).records if record["type"] == "visit"]
     return sum(len(cast("list[int]", visit.get("trials", [0]))) for visit in visits)
+
+
+def started_by_tests() -> list[psutil.Process]:
+    """Processes below this one, less the interpreter that tests/warm.py keeps."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "-m tests.warm " not in " ".join(child.cmdline()):
+                found.append(child)
+    return found

@@ -174,7 +174,7 @@ def test_status_during_a_run_names_its_driver(project):
         doctor = project.cerebro("doctor", "runs/toy")
     assert f"state   running: pid {process.pid} on " in done.stdout
     assert "\nrunning:\n  t0000" in done.stdout
-    assert "of 600000 training visits" in done.stdout
+    assert "of 12000 training visits" in done.stdout
     assert {row["status"] for row in json.loads(results.stdout)} == {"running"}
     assert "are intact" in doctor.stdout
 

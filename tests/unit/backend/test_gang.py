@@ -10,7 +10,6 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
-import psutil
 import pytest
 
 from cerebro.backend import InlineBackend, LocalBackend
@@ -30,7 +29,7 @@ from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
 from cerebro.types import Split
-from tests.processes import is_alive, wait_for
+from tests.processes import is_alive, started_by_tests, wait_for
 from tests.unit.backend.ganging import GangTask
 from tests.unit.train.bare import allocate
 
@@ -59,10 +58,6 @@ def digest_of(session, visits, **params):
     for visit in range(visits):
         state = session.train(0, make_call(visit, **params), state)
     return session.content(state)
-
-
-def children():
-    return psutil.Process().children(recursive=True)
 
 
 def test_a_gang_of_one_is_a_worker_like_any_other(session):
@@ -96,7 +91,7 @@ def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     assert done.report.comm_s > 0
 
     # A rank that dies between visits costs nothing.
-    follower = next(child for child in children() if child.ppid() == os.getpid())
+    follower = next(child for child in started_by_tests() if child.ppid() == os.getpid())
     follower.kill()
     wait_for(lambda: follower.status() == "zombie", "it is dead")
     answer = session.run(0, make_call(1, split=Split.VAL), done.state)
@@ -104,7 +99,7 @@ def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     assert answer.report.members[0].sums["accuracy"][1] == 20
 
     session.backend.stop()
-    assert children() == []
+    assert started_by_tests() == []
 
 
 @contextlib.contextmanager
@@ -118,7 +113,7 @@ def gang_of_processes(tmp_path, limits):
         yield session
     finally:
         session.backend.stop()
-    wait_for(lambda: not children(), "no process is left", 3.0)
+    wait_for(lambda: not started_by_tests(), "no process is left", 3.0)
 
 
 def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
@@ -126,7 +121,7 @@ def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
         state = session.train(0, make_call(0))
         expected = session.content(session.train(0, make_call(1), state))
         # Followers end with their leader.
-        ranks = children()
+        ranks = started_by_tests()
         lost = session.run(0, make_call(1, fault="leader kill"), state)
         assert isinstance(lost, Lost)
         assert lost.cause == "was killed by SIGKILL"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from cerebro.run.etl import EtlSettings, run_etl
 from cerebro.storage import DirectoryStore
 from cerebro.types import Split
 from tests.etl import Doubled, Vectorised, content, prepare, raw_of, rows_of
+from tests.processes import started_by_tests
 
 
 @given(st.integers(1, 60), st.integers(1, 7))
@@ -525,4 +525,4 @@ def test_workers_that_start_while_rows_are_read_end_if_these_cannot_be_read(tmp_
             backend=LocalBackend(),
             workers=2,
         )
-    assert not psutil.Process().children(recursive=True)
+    assert not started_by_tests()

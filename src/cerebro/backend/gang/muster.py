@@ -308,10 +308,9 @@ def _is_hello(hello: Mapping[str, Any]) -> bool:
 
 
 def announce(rank: int, world: int, pid: int | None = None) -> None:
-    """Say who a rank is."""
-    logger.info(
-        "rank %d of %d on %s (pid %d)", rank, world, socket.gethostname(), pid or os.getpid()
-    )
+    """Say who a rank is; `pid` where its process is known."""
+    process = "" if pid is None else f" (pid {pid})"
+    logger.info("rank %d of %d on %s%s", rank, world, socket.gethostname(), process)
 
 
 def _name(ranks: range) -> str:

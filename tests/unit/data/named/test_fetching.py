@@ -56,14 +56,20 @@ def test_a_server_without_ranges_begins_anew(server, tmp_path):
 
 
 def test_a_connection_that_keeps_breaking_is_an_error_and_what_came_is_kept(server, tmp_path):
-    server.breaks["a.bin"] = [1000] * 4
+    server.breaks["a.bin"] = [1000, 0, 0, 0]
     with pytest.raises(StoreError, match=r"a\.bin could not be fetched.*goes on with it"):
         get(server, tmp_path)
     assert os.listdir(tmp_path / "tiny") != []
     assert not (tmp_path / "tiny/a.bin").exists()
     server.ranges.clear()
     assert_whole(get(server, tmp_path))
-    assert server.ranges == ["bytes=4000-"]
+    assert server.ranges == ["bytes=1000-"]
+
+
+def test_a_file_that_comes_a_little_further_each_time_comes_in_the_end(server, tmp_path):
+    server.breaks["a.bin"] = [1000] * 6
+    assert_whole(get(server, tmp_path))
+    assert len(server.ranges) == 6
 
 
 def test_a_corrupt_file_is_refused_and_not_kept(server, tmp_path):
