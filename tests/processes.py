@@ -122,11 +122,16 @@ def count_visits(root: Path) -> int:
     return sum(len(cast("list[int]", visit.get("trials", [0]))) for visit in visits)
 
 
+#: Processes that are kept for all tests: Python's own, and that of tests/warm.py.
+_KEPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m tests.warm ")
+
+
 def started_by_tests() -> list[psutil.Process]:
-    """Processes below this one, less the interpreter that tests/warm.py keeps."""
+    """Processes below this one, less those that are kept for all tests."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "-m tests.warm " not in " ".join(child.cmdline()):
+            command = " ".join(child.cmdline())
+            if not any(kept in command for kept in _KEPT):
                 found.append(child)
     return found

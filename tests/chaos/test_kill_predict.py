@@ -73,7 +73,7 @@ def test_however_it_was_killed(folder, run, kill, mode, seed):
         answer(ask(run, mode), out)
         assert files(out) == expected, f"another result after {kill(n)}"
         shutil.rmtree(out)
-    assert kills > 20 // 5
+    assert kills >= 20 // 5
 
 
 def test_a_worker_killed_at_work_costs_nothing_but_its_shard(folder, run):

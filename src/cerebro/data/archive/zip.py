@@ -37,6 +37,8 @@ def iter_zip(stream: BinaryIO, shard: str, limits: Limits) -> Iterator[Member]:
         if sum(member.compress_size for member in members) > size:
             raise ArchiveError(shard, "its members overlap, which only bombs do.")
         for member in members:
+            if not member.filename:
+                raise ArchiveError(shard, "a member has no name. Copy or write it again.")
             if not member.is_dir():
                 yield _read(archive, member, shard, limits)
 
