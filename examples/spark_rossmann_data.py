@@ -128,12 +128,16 @@ def _numbered(rows: DataFrame) -> DataFrame:
         | {"Validation": functions.coalesce("Validation", functions.lit(False))}
         | {"Sales": functions.col("Sales").cast("float")}
     )
-    for name in CONTINUOUS:
-        mean, deviation = found.select(functions.mean(name), functions.stddev(name)).first()
-        found = found.withColumn(
-            name, ((functions.col(name) - mean) / (deviation or 1.0)).cast("float")
-        )
-    return found
+    means = found.select(
+        *map(functions.mean, CONTINUOUS), *map(functions.stddev, CONTINUOUS)
+    ).first()
+    scales = zip(CONTINUOUS, means[: len(CONTINUOUS)], means[len(CONTINUOUS) :], strict=True)
+    return found.withColumns(
+        {
+            name: ((functions.col(name) - mean) / (deviation or 1.0)).cast("float")
+            for name, mean, deviation in scales
+        }
+    )
 
 
 def write_tables(folder: Path, *, stores: int = 12, days: int = 150, seed: int = 0) -> None:

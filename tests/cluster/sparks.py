@@ -21,11 +21,13 @@ from tests.processes import wait_for
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = os.path.dirname(pyspark.__file__)
 START_S = 90.0
+#: What executors find beside what is installed; these tests may have been given more.
+PYTHONPATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 #: Read by the JVM when it starts, and by the Python processes of executors.
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": PYTHONPATH,
     "OMP_NUM_THREADS": "1",
 }
 SETTINGS = {
@@ -35,7 +37,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.executor.memory": "512m",
-    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.executorEnv.PYTHONPATH": PYTHONPATH,
     "spark.executorEnv.OMP_NUM_THREADS": "1",
     "spark.sql.shuffle.partitions": "2",
     "spark.locality.wait": "1s",

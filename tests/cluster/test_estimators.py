@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +184,42 @@ def test_models_are_kept_as_spark_ml_objects_and_in_pipelines(result, frame, tmp
     assert metadata["class"] == "cerebro.estimators.spark_model.SparkModel"
 
 
+def test_all_models_are_kept_and_loaded_again(result, frame, tmp_path):
+    for model in result.set_output_columns(["said"]).get_all_models():
+        model.save(tmp_path / model.run_id)
+        again = CerebroModel.load(tmp_path / model.run_id)
+        assert again.transform(frame).collect() == model.transform(frame).collect()
+        assert (again.getRunId(), again.getHistory()) == (model.run_id, model.get_history())
+
+
+def test_a_python_process_loads_a_model_once(backend, store, frame, tmp_path):
+    log = str(tmp_path / "loads")
+
+    class Logged(keras.layers.Layer):
+        @classmethod
+        def from_config(cls, config):
+            with open(log, "a") as file:
+                file.write(f"{os.getpid()}\n")
+            return cls(**config)
+
+        def call(self, inputs):
+            return inputs
+
+    def generate(params):
+        layers = [keras.Input((WIDTH,)), Logged(), keras.layers.Dense(1)]
+        custom = {"Logged": Logged}
+        model = keras.Sequential(layers)
+        return SparkEstimator(model=model, optimizer="sgd", loss="mse", custom_objects=custom)
+
+    result = GridSearch(backend, store, generate, {"unused": [1]}, 1).fit(frame)
+    found = result.transform(frame.repartition(6))
+    for _ in range(2):
+        assert found.where("label__output is not null").count() == 120
+    loads = Counter(int(pid) for pid in Path(log).read_text().split())
+    assert len(loads) >= 2
+    assert set(loads.values()) == {1}
+
+
 def test_torch_models_are_trained_and_predict_on_spark(backend, store, frame):
     result = GridSearch(backend, store, plain_torch, {"unused": [1]}, 1).fit(frame)
     told = result.transform(frame).select("label__output").first()[0]
@@ -270,3 +309,19 @@ def test_tables_and_backends_must_belong_together(backend, store, frame):
     table = {"features": np.zeros((4, WIDTH)), "label": np.zeros(4)}
     with pytest.raises(UsageError, match=r"needs a Spark DataFrame, but got a dict"):
         GridSearch(backend, store, sigmoid, {"lr": [0.1]}, 1).fit(table)
+
+
+IMPORTED = """
+import signal, psutil
+before = [signal.getsignal(number) for number in signal.valid_signals()]
+from cerebro.backend import SparkBackend
+from cerebro.keras import CerebroModel, SparkEstimator
+from cerebro.storage import HDFSStore, LocalStore
+from cerebro.tune import GridSearch, HyperOpt, ModelSelectionResult, RandomSearch, hp_choice
+assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+assert not psutil.Process().net_connections()
+"""
+
+
+def test_the_documented_imports_change_no_signal_and_open_no_port():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", IMPORTED], check=True)

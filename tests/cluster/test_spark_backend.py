@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 
+import psutil
 import pytest
 
 from cerebro import Experiment
@@ -234,6 +235,31 @@ def test_executors_are_free_between_visits(spark, backend, tmp_path):
     opened.start(2)
     opened.train(0, make_call())
     assert spark.sparkContext.parallelize(range(8), 4).sum() == 28
+
+
+def test_workers_need_not_all_run_at_once(spark, tmp_path):
+    make_toy_data(tmp_path / "data")
+    fit = {"space": {"lr": [0.5, 0.05, 0.005], "batch_size": 16}, "num_epochs": 1}
+    fit |= {"metric": "val_loss", "mode": "min", "stack": False, "progress": False}
+    digests = [
+        Experiment(name=name, data=tmp_path / "data", store=tmp_path / "runs", backend=backend)
+        .run_fit(ToyTask(), **fit)
+        .digest()
+        for name, backend in (("five", SparkBackend(spark, num_workers=5)), ("one", "inline"))
+    ]
+    assert digests[0] == digests[1]
+
+
+def test_no_service_of_our_own_listens(backend, tmp_path):
+    def listening():
+        found = psutil.Process().net_connections("tcp")
+        return {each.laddr for each in found if each.status == psutil.CONN_LISTEN}
+
+    before = listening()
+    opened = Session(backend, tmp_path)
+    opened.start(2)
+    opened.train(0, make_call())
+    assert listening() == before
 
 
 def test_one_trial_that_fails_costs_no_other(spark, tmp_path):

@@ -100,6 +100,26 @@ def test_a_local_cluster_gives_the_digest_of_the_inline_backend(home, oracle):
     assert outcome(root) == outcome(oracle)
 
 
+def test_another_application_trains_on_what_one_has_prepared(tmp_path):
+    found = []
+    for number in range(2):
+        with session("local[2]") as spark:
+            backend = SparkBackend(spark)
+            if number == 0:
+                rows = spark.range(60).selectExpr("array(float(id), float(1)) as x", "id % 3 as y")
+                backend.prepare_data(tmp_path / "data", rows, 0.25, num_partitions=3)
+            space = {"lr": [0.5], "batch_size": 16}
+            found.append(
+                (
+                    spark.sparkContext.applicationId,
+                    run(tmp_path, f"run{number}", backend, ToyTask(), space),
+                )
+            )
+    (first, one), (second, other) = found
+    assert first != second
+    assert outcome(one) == outcome(other)
+
+
 def test_a_standalone_cluster_gives_the_digest_of_the_inline_backend(home, oracle, cluster):
     with session(cluster.url) as spark:
         root = run(home, "standalone", SparkBackend(spark.sparkContext, num_workers=2))

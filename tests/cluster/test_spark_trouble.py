@@ -41,19 +41,26 @@ def test_a_task_that_is_run_twice_gives_no_row_twice(tmp_path):
 
 
 SCRIPT = """#!/bin/sh
-echo '{"name": "gpu", "addresses": ["3", "5"]}'
+echo '{"name": "gpu", "addresses": ["%s", "%s"]}'
 """
+UUIDS = ("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-1b5d2e9f-0c0a-4c3e-9f1d-6c1f5a6d7e8f")
 
 
-def test_a_visit_uses_the_gpu_that_spark_gave_to_its_task(tmp_path):
+@pytest.mark.parametrize(
+    ("addresses", "visible", "numbers"),
+    [(("3", "5"), "", {3, 5}), (UUIDS, ",".join(("GPU-another", *UUIDS)), {1, 2})],
+    ids=["numbers", "uuids"],
+)
+def test_a_visit_uses_the_gpu_that_spark_gave_to_its_task(tmp_path, addresses, visible, numbers):
     script = tmp_path / "gpus"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT % addresses)
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     settings = {
         "spark.worker.resource.gpu.amount": "2",
         "spark.worker.resource.gpu.discoveryScript": str(script),
         "spark.executor.resource.gpu.amount": "2",
         "spark.task.resource.gpu.amount": "1",
+        "spark.executorEnv.CUDA_VISIBLE_DEVICES": visible,
     }
     with session("local-cluster[1,2,1024]", **settings) as spark:
         backend = SparkBackend(spark, num_workers=2)
@@ -65,7 +72,7 @@ def test_a_visit_uses_the_gpu_that_spark_gave_to_its_task(tmp_path):
             answers = [backend.events()[0].answer for _ in joined]
         finally:
             backend.stop()
-    assert set(answers) <= {3, 5}
+    assert set(answers) <= numbers
 
 
 def test_executors_that_lack_something_are_told_and_workers_are_as_many_as_cores(

@@ -11,10 +11,11 @@ from cerebro import Experiment
 from cerebro.backend import SparkBackend
 from cerebro.data import open_dataset
 from cerebro.results import Result
-from cerebro.storage import PrefixStore
+from cerebro.storage import PrefixStore, open_store
 from cerebro.testing.toy import ToyTask
 from tests.cluster.s3 import BUCKET, S3Server
 from tests.cluster.sparks import session
+from tests.cluster.stored_models import assert_estimators_live_at
 
 pytestmark = pytest.mark.spark
 
@@ -53,3 +54,16 @@ def test_data_states_and_checkpoints_live_in_a_bucket(server, monkeypatch, tmp_p
     oracle = Experiment(name="run", data=data, store=tmp_path / "runs", backend="inline", workers=1)
     assert oracle.run_fit(ToyTask(), space, **fit).digest() == digest
     assert Result.open(store.get_run_path("run")).is_finished
+
+
+@pytest.mark.timeout(600)
+def test_estimators_keep_all_they_have_in_a_bucket(server, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    given = {f"spark.executorEnv.{name}": value for name, value in server.environment.items()}
+    given |= {"spark.executorEnv.TMPDIR": str(tmp_path)}
+    store = PrefixStore(f"s3://{BUCKET}/{uuid.uuid4().hex}")
+    with session("local-cluster[2,1,1024]", **given) as spark:
+        assert_estimators_live_at(spark, store, "search")
+    assert open_store(f"{store.prefix_path}/best").exists("model.json")

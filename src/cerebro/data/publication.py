@@ -27,6 +27,7 @@ from cerebro.data.manifest import FILE, SHARD_FILE, DatasetManifest, ShardInfo
 from cerebro.data.order import shuffle
 from cerebro.data.schema import Schema, check_same_schema
 from cerebro.data.shard import sha256
+from cerebro.data.use import is_shared, refuse_users, used_by
 from cerebro.errors import DataError, RunLockedError, UsageError
 from cerebro.storage.disk import Disk
 from cerebro.storage.lock import RunLock
@@ -44,8 +45,8 @@ class Cut:
     seed: int = 0
 
 
-#: Shards that are put together and written at a time.
-_THREADS = 2
+#: Shards that are put together and written at a time: one more than two, which wait for the disk.
+_THREADS = 3
 
 #: The rows of each shard of each split, by the table they come from.
 _Plan = dict[Split, tuple[Table, list[Index]]]
@@ -248,7 +249,10 @@ def _remove(store: Store, names: set[str]) -> None:
 
 @contextlib.contextmanager
 def sole_writer_at(store: Store) -> Iterator[None]:
-    """Nobody else writes the dataset of a store meanwhile; a directory is made, a URL leased."""
+    """Nobody else writes the dataset of a store meanwhile, or trains on it.
+
+    A directory is made, a URL leased.
+    """
     if isinstance(store, DirectoryStore):
         _make_directory(store.local_path())
         with sole_writer(store.local_path()):
@@ -263,6 +267,7 @@ def sole_writer_at(store: Store) -> Iterator[None]:
             f"{store.where()}. Wait for it or choose another place."
         ) from error
     try:
+        refuse_users(store)
         yield
     finally:
         lock.release()
@@ -287,6 +292,8 @@ def sole_writer(root: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            if is_shared(descriptor):
+                raise used_by("another search", root) from error
             raise DataError(
                 f"only one process may write a dataset at a time, but another one is writing "
                 f"{root}. Wait for it or choose another path."

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from cerebro.errors import UsageError
+from cerebro.estimators.accessors import accessor
 from cerebro.estimators.dropped import OF_ESTIMATORS, refuse
 from cerebro.estimators.rows import Transformation
 from cerebro.search.wording import show
@@ -14,7 +15,10 @@ DEFAULT_BATCH_SIZE = 32
 
 
 class Estimator:
-    """What an estimator_gen_fn returns. It holds values; a search class trains it."""
+    """What an estimator_gen_fn returns. It holds values; a search class trains it.
+
+    Its arguments have names of Spark ML as well: `getLoss()`, `setBatchSize(64)`.
+    """
 
     #: The name of what trains it: a key of `cerebro.estimators.kinds.KINDS`.
     kind: ClassVar[str]
@@ -53,6 +57,9 @@ class Estimator:
         self.transformation = (
             None if transformation_fn is None else Transformation(transformation_fn)
         )
+
+    def __getattr__(self, name: str) -> Any:
+        return accessor(self, name)
 
     def __repr__(self) -> str:
         loss = self.loss if isinstance(self.loss, str) else type(self.loss).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cerebro.errors import UsageError
 from cerebro.estimators.estimator import KerasEstimator
@@ -69,20 +69,35 @@ class KerasEstimatorTask(KerasTask):
                 "estimator_gen_fn must return estimators of one kind, but returned one of Keras "
                 f"before, and now {show(made)}."
             )
-        return Compiled(
-            model=made.model,
-            optimizer=made.optimizer,
-            loss=made.loss,
-            loss_weights=made.loss_weights,
-            metrics=made.metrics,
-            batch_size=made.batch_size,
-            callbacks=made.callbacks,
-            custom_objects=made.custom_objects,
-            sample_weight_col=made.sample_weight_col,
-            transformation_fn=made.transformation,
-            feature_columns=self.features,
-            label_columns=self.labels,
-        )
+        return compiled_of(made, self.features, self.labels)
+
+
+def compiled_of(
+    estimator: KerasEstimator, features: Sequence[str] = (), labels: Sequence[str] = ()
+) -> Compiled:
+    """What an estimator holds, in the form that is trained."""
+    return Compiled(
+        model=estimator.model,
+        optimizer=estimator.optimizer,
+        loss=estimator.loss,
+        loss_weights=estimator.loss_weights,
+        metrics=estimator.metrics,
+        batch_size=estimator.batch_size,
+        callbacks=estimator.callbacks,
+        custom_objects=estimator.custom_objects,
+        sample_weight_col=estimator.sample_weight_col,
+        transformation_fn=estimator.transformation,
+        feature_columns=features,
+        label_columns=labels,
+    )
+
+
+def check(estimator: KerasEstimator) -> None:
+    """Raise for a loss, metric or optimizer whose name Keras does not know."""
+    choose_backend()
+    from cerebro.train.keras.names import check_names
+
+    check_names(compiled_of(estimator))
 
 
 def make_task(generation: Generation) -> Task:

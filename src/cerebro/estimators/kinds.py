@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from cerebro.errors import MissingDependencyError, UsageError
+from cerebro.estimators.estimator import Estimator
 from cerebro.estimators.generation import Generation
 from cerebro.estimators.prediction import Portable
 from cerebro.task import Task
@@ -22,6 +23,11 @@ KINDS: Mapping[str, str] = {
 def task_of(kind: str, generation: Generation) -> Task:
     """The task that trains estimators of a kind."""
     return cast(Task, _module(kind, "task").make_task(generation))
+
+
+def check(estimator: Estimator) -> None:
+    """Raise for what no trial could be trained with, such as a loss that has no such name."""
+    _module(estimator.kind, "task").check(estimator)
 
 
 def trained(kind: str, model: object, generation: Generation, params: Params) -> Portable:

@@ -74,6 +74,14 @@ class CerebroModel:
         self.output_columns = check_output_columns(columns)
         return self
 
+    # The names that these have in Spark ML, and had in earlier versions.
+    getHistory = get_history
+    setOutputCols = set_output_columns
+
+    def getRunId(self) -> str:
+        """The trial's name, `run_id`."""
+        return self.run_id
+
     def transform(self, frame: Frame) -> Frame:
         """A table with predictions added as columns, `<label>__output` unless named otherwise.
 

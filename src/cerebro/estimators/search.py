@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from cerebro.config import arguments
 from cerebro.config.resolve import BACKENDS, backend_reference, load_reference
 from cerebro.data import Dataset
 from cerebro.data.tabular import check_validation
+from cerebro.data.use import in_use
 from cerebro.errors import UsageError
 from cerebro.estimators.dropped import OF_SEARCHES, refuse
 from cerebro.estimators.estimator import DEFAULT_BATCH_SIZE, Estimator
@@ -25,18 +25,15 @@ from cerebro.estimators.models import CerebroModel, model_class
 from cerebro.estimators.options import OF_EXPERIMENT, OF_FIT, Options, deciding, of
 from cerebro.estimators.preparation import Ground, Source, prepare, prepared
 from cerebro.estimators.result import ModelSelectionResult
+from cerebro.estimators.tryout import try_out
 from cerebro.experiment import Experiment
 from cerebro.result_rows import TrialResult
-from cerebro.search.domain import Choice, Domain
 from cerebro.search.space import parse_space
 from cerebro.search.wording import show
 from cerebro.storage import PrefixStore
-from cerebro.types import Json
 
 #: What `verbose` means for `Experiment.run_fit`.
 _PROGRESS: Mapping[int, bool | None] = {0: False, 1: None, 2: True}
-#: Params that are tried until an estimator can be made of them.
-_ATTEMPTS = 8
 
 
 class ModelSelection:
@@ -94,7 +91,7 @@ class ModelSelection:
             df: A Spark DataFrame with a SparkBackend; else a pandas or polars DataFrame, an Arrow
                 table, or a dict of arrays by name.
         """
-        estimator = self._first()
+        estimator = try_out(self.search_space, self._generation)
         return self._select(estimator, prepare(self._ground(estimator), df))
 
     def fit_on_prepared_data(self) -> ModelSelectionResult:
@@ -102,7 +99,7 @@ class ModelSelection:
 
         Plain Parquet files at the store's train and val paths are taken as well.
         """
-        estimator = self._first()
+        estimator = try_out(self.search_space, self._generation)
         return self._select(estimator, prepared(self._ground(estimator)))
 
     def fit_on_parquet(self, path: str | os.PathLike[str] | None = None) -> ModelSelectionResult:
@@ -110,7 +107,7 @@ class ModelSelection:
 
         What is at `path` is divided as `validation` says.
         """
-        estimator = self._first()
+        estimator = try_out(self.search_space, self._generation)
         source = Source.of_store(self.store) if path is None else Source(os.fspath(path))
         return self._select(estimator, prepare(self._ground(estimator), source))
 
@@ -145,20 +142,21 @@ class ModelSelection:
             backend=self.backend,
             **of(options, OF_EXPERIMENT),
         )
-        run = experiment.run_fit(
-            task_of(estimator.kind, self._generation),
-            self.search_space,
-            self.num_epochs,
-            metric=metric,
-            mode=mode,
-            search=self.search,
-            num_trials=self.num_models,
-            batch_size=None if "batch_size" in self.search_space else DEFAULT_BATCH_SIZE,
-            stack=False,
-            progress=_PROGRESS[self.verbose],
-            logdir=self.store.get_logs_path() if self.logdir is None else self.logdir,
-            **of(options, OF_FIT),
-        )
+        with in_use(dataset):
+            run = experiment.run_fit(
+                task_of(estimator.kind, self._generation),
+                self.search_space,
+                self.num_epochs,
+                metric=metric,
+                mode=mode,
+                search=self.search,
+                num_trials=self.num_models,
+                batch_size=None if "batch_size" in self.search_space else DEFAULT_BATCH_SIZE,
+                stack=False,
+                progress=_PROGRESS[self.verbose],
+                logdir=self.store.get_logs_path() if self.logdir is None else self.logdir,
+                **of(options, OF_FIT),
+            )
 
         def make_model(trial: TrialResult, history: History) -> CerebroModel:
             return model_class(self.backend)(
@@ -170,23 +168,6 @@ class ModelSelection:
             )
 
         return ModelSelectionResult(run, make_model)
-
-    def _first(self) -> Estimator:
-        """An estimator, to see of what kind they are: bad params are a matter of their trial."""
-        drawn = random.Random(0)  # noqa: S311
-        error: Exception | None = None
-        for _ in range(_ATTEMPTS):
-            params = self.search_space.fill(_Draw(drawn))
-            try:
-                return self._generation(params)
-            except UsageError:
-                raise
-            except Exception as found:
-                error = found
-        raise UsageError(
-            f"estimator_gen_fn must return an estimator, but raised for each of {_ATTEMPTS} sets "
-            f"of params, the last time {type(error).__name__}: {error}"
-        ) from error
 
     def _name(self, dataset: Dataset, metric: str, mode: str) -> str:
         """One for each search: what decides results is in it, so that the same one goes on."""
@@ -202,19 +183,6 @@ class ModelSelection:
         }
         text = json.dumps(told, sort_keys=True, default=lambda value: type(value).__qualname__)
         return f"{self.search}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-class _Draw:
-    """Values for one trial, whatever the search would propose."""
-
-    def __init__(self, drawn: random.Random) -> None:
-        self._drawn = drawn
-
-    def value(self, path: str, domain: Domain) -> Json:
-        return domain.sample_value()
-
-    def index(self, path: str, choice: Choice) -> int:
-        return self._drawn.randrange(len(choice.values))
 
 
 def _cluster(name: str) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import SparkSession, functions
 
 from cerebro.data import Dataset, open_dataset
-from cerebro.errors import DataError
+from cerebro.errors import DataError, UsageError
 from cerebro.estimators.preparation import Ground, from_parquet_path
 from cerebro.storage import PrefixStore
 from cerebro.storage.remote_names import redact
@@ -36,7 +37,16 @@ def prepare_parquet(ground: Ground, train: str, val: str | None) -> Dataset:
 
 def _read(ground: Ground, url: str) -> Any:
     session = SparkSession.builder.getOrCreate()
-    frame = session.read.parquet(url)
+    try:
+        frame = session.read.parquet(url)
+    except AnalysisException as error:
+        if error.getCondition() != "COLUMN_ALREADY_EXISTS":
+            raise
+        raise UsageError(
+            f"{redact(url)}: columns must have names that Spark can tell apart, but two are called "
+            f"{(error.getMessageParameters() or {}).get('columnName')}, perhaps in another case. "
+            "Set spark.sql.caseSensitive to true, or rename one where the files are written."
+        ) from None
     for name in ground.columns:
         if name in frame.columns and isinstance(frame.schema[name].dataType, VectorUDT):
             raise DataError(

@@ -21,6 +21,8 @@ from pyspark.ml.util import (
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
 
+from cerebro.backend.spark.context import folds_case, meant, quoted, refuse_twins
+from cerebro.backend.spark.trouble import require_cerebro
 from cerebro.data.tabular import as_arrow, columns_of
 from cerebro.errors import UsageError
 from cerebro.estimators.history import History
@@ -35,6 +37,7 @@ from cerebro.estimators.prediction import (
     output_columns,
     predicted,
 )
+from cerebro.storage.remote_names import scheme_of
 from cerebro.types import Params
 
 #: Dimensions of an output, rows included, that becomes a column of vectors.
@@ -81,8 +84,15 @@ class SparkModel(CerebroModel, Model, MLWritable, MLReadable):  # type: ignore[m
         return _Writer(self)
 
     def save(self, path: Any) -> None:
-        """Write the model as a Spark ML object, on any file system that Spark knows."""
-        self.write().save(str(path))
+        """Write the model as a Spark ML object, on any file system that Spark knows.
+
+        At a URL that Spark cannot write to (s3:// without Hadoop's module for it), the model is
+        kept as `CerebroModel.save` does it. `CerebroModel.load` takes both.
+        """
+        if _is_known_to_spark(str(path)):
+            self.write().save(str(path))
+        else:
+            CerebroModel.save(self, path)
 
     @classmethod
     def read(cls) -> MLReader[SparkModel]:
@@ -97,15 +107,16 @@ class SparkModel(CerebroModel, Model, MLWritable, MLReadable):  # type: ignore[m
 
 def transform(model: CerebroModel, frame: DataFrame) -> DataFrame:
     """A DataFrame with predictions, made by the executors as rows are asked for."""
-    folds_case = frame.sparkSession.conf.get("spark.sql.caseSensitive") != "true"
-    check_are_new(model.output_columns, frame.columns, folds_case=folds_case)
+    check_are_new(model.output_columns, frame.columns, folds_case=folds_case(frame))
     portable = model.portable
+    refuse_twins(frame, portable.features)
     features = [_feature(frame, name) for name in portable.features]
     predictor = opened(portable.digest, portable.open)
     ranks = predictor.output_ranks() or _ranks_of_a_row(predictor, portable, frame, features)
     names = output_columns(list(ranks), model.label_columns, model.output_columns)
     kinds = [_type(rank) for rank in ranks.values()]
     fields = [StructField(f"output_{n}", kind) for n, kind in enumerate(kinds)]
+    require_cerebro(frame.sparkSession.sparkContext)
     # Executors fetch weights once; functions of the user's own travel with this one.
     weights = frame.sparkSession.sparkContext.broadcast(portable.weights)
     digest, shell = portable.digest, portable.with_weights(b"")
@@ -144,9 +155,9 @@ def _feature(frame: DataFrame, name: str) -> Column:
     if name not in frame.columns:
         raise UsageError(
             f"the DataFrame has no column {name!r}, which the model needs. It has: "
-            f"{', '.join(frame.columns[:30])}."
+            f"{', '.join(frame.columns[:30])}.{meant(name, frame.columns)}"
         )
-    column = functions.col(f"`{name}`")
+    column = functions.col(quoted(name))
     is_vector = isinstance(frame.schema[name].dataType, VectorUDT)
     return vector_to_array(column, "float32") if is_vector else column
 
@@ -233,6 +244,21 @@ class _Reader(MLReader[SparkModel]):  # type: ignore[misc]
         model = SparkModel.from_json(about, portable)
         model._resetUid(metadata["uid"])  # As Spark's own readers do.
         return model
+
+
+def _is_known_to_spark(path: str) -> bool:
+    """Whether Spark has a file system for what a path or URL names."""
+    scheme = scheme_of(path)
+    if scheme is None:
+        return True
+    context = SparkSession.builder.getOrCreate().sparkContext
+    files = context._jvm.org.apache.hadoop.fs.FileSystem
+    try:
+        files.getFileSystemClass(scheme, context._jsc.hadoopConfiguration())
+    except Exception:
+        # Java's: there is no such class.
+        return False
+    return True
 
 
 def load(

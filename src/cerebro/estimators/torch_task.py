@@ -106,6 +106,11 @@ class TorchEstimatorFramework(TorchFramework):
         return replace(call, batch_size=self._sizes[key])
 
 
+def check(estimator: TorchEstimator) -> None:
+    """Raise for an optimizer that cannot be made; names of losses were looked at before."""
+    estimator.make_optimizer(estimator.model)
+
+
 def make_task(generation: Generation) -> Task:
     """What a run trains."""
     return TorchEstimatorTask(generation)

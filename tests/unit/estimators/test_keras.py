@@ -189,3 +189,105 @@ def test_the_same_seed_gives_the_same_weights(tmp_path):
         for name in "ab"
     ]
     assert runs[0].run.digest() == runs[1].run.digest()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"loss": "binary_crosentropy"}, r"unknown loss .*Did you mean 'binary_crossentropy'\?"),
+        ({"optimizer": "adm"}, r"unknown optimizer 'adm'\. Known: .*adamw.*Did you mean 'adam'\?"),
+        ({"metrics": ["acc", "mea"]}, r"unknown metric 'mea'\. Known: acc, accuracy, auc, .* mae"),
+    ],
+    ids=["loss", "optimizer", "metric"],
+)
+def test_a_misspelt_name_is_told_before_anything_is_prepared(tmp_path, wrong, message):
+    def generate(params):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        return KerasEstimator(**{"model": model, "optimizer": "sgd", "loss": "mse", **wrong})
+
+    with pytest.raises(UsageError, match=message):
+        GridSearch("inline", tmp_path / "store", generate, {"unused": [1, 2]}, 1).fit(points())
+    assert not (tmp_path / "store").exists()
+
+
+LAYERS = [{"activation": hp_choice(["relu", "tanh"]), "units": 2}, {"activation": "linear"}]
+NAMES = {
+    "optimizer": ["sgd", "adam", "rmsprop"],
+    "layer": LAYERS,
+    "metrics": [["mae"], ["mse", "mae"]],
+}
+
+
+def of_names(params):
+    units, activation = params["layer"].get("units", 1), params["layer"]["activation"]
+    layers = [keras.layers.Dense(units, activation=activation), keras.layers.Dense(1)]
+    return KerasEstimator(
+        model=keras.Sequential([keras.Input((2,)), *layers]),
+        optimizer=params["optimizer"],
+        loss="mse",
+        metrics=params["metrics"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"optimizer": ["adm", "sgd", "adam"]}, "unknown optimizer 'adm'"),
+        ({"optimizer": ["sgd", "adm", "adam"]}, "unknown optimizer 'adm'"),
+        ({"optimizer": ["sgd", "adam", "adm"]}, "unknown optimizer 'adm'"),
+        ({"metrics": [["mse"], ["mse", "mea"]]}, "unknown metric 'mea'"),
+        (
+            {"layer": [{"activation": hp_choice(["relu", "rellu", "tanh"])}, *LAYERS]},
+            r"'rellu' for 'layer\[0\]\.activation' .*identifier: rellu\. Correct the name",
+        ),
+        (
+            {"layer": [*LAYERS, {"activation": "tanhh", "units": hp_choice([1, 2])}]},
+            r"for 'layer' .*identifier: tanhh",
+        ),
+    ],
+    ids=["first", "second", "third", "in-a-list", "in-a-subspace", "constant-of-a-subspace"],
+)
+def test_a_misspelt_option_is_told_before_anything_is_prepared(tmp_path, space, message):
+    search = GridSearch("inline", tmp_path / "store", of_names, {**NAMES, **space}, 1)
+    with pytest.raises(UsageError, match=message):
+        search.fit(points())
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_option_that_no_model_can_be_made_of_is_a_matter_of_its_trial(tmp_path):
+    def generate(params):
+        if params["width"] == "wide":
+            raise ValueError("too wide")
+        return softmax({"lr": 0.1})
+
+    space = {"width": hp_choice(["narrow", "wide"])}
+    found = GridSearch("inline", tmp_path, generate, space, 1).fit(points())
+    assert sorted(str(trial.status) for trial in found.run.trials) == ["failed", "finished"]
+
+
+def test_arguments_have_the_names_of_spark_ml_as_well():
+    estimator = softmax({"lr": 0.1})
+    assert estimator.getLoss() == "sparse_categorical_crossentropy"
+    assert estimator.getMetrics() == ["acc"]
+    assert estimator.getModel() is estimator.model
+    assert estimator.setBatchSize(64).batch_size == estimator.getBatchSize() == 64
+    assert estimator.setTransformationFn(dict).getTransformationFn() is dict
+    assert estimator.setSampleWeightCol("w").getSampleWeightCol() == "w"
+    with pytest.raises(UsageError, match="`batch_size >= 1` must hold"):
+        estimator.setBatchSize(0)
+    assert estimator.batch_size == 64
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Store", "FeatureCols", "LabelCols", "Validation", "Epochs", "Verbose", "RunId"),
+        *("RunName", "HyperParams", "ShufflingBufferSize"),
+    ],
+)
+def test_what_belongs_to_the_search_is_said_by_its_earlier_accessors(name):
+    estimator = softmax({"lr": 0.1})
+    for accessor in (f"get{name}", f"set{name}"):
+        with pytest.raises(UsageError, match=r"KerasEstimator has no \w+: "):
+            getattr(estimator, accessor)
+    assert not hasattr(estimator, "getNothing")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro.errors import UsageError
+from cerebro.errors import CerebroError, UsageError
 from cerebro.torch import CerebroModel, TorchEstimator
 from cerebro.tune import GridSearch
 from tests.unit.estimators.made import classifier, points
@@ -134,3 +137,21 @@ def test_all_models_failed(tmp_path):
     assert result.get_all_models() == []
     with pytest.raises(UsageError, match=r"no trial of .* has finished an epoch"):
         result.get_best_model()
+
+
+def test_models_have_the_names_of_spark_ml_as_well(result):
+    model = result.get_all_models()[1]
+    assert (model.getRunId(), model.getHistory()) == ("t0001", model.get_history())
+    before = model.output_columns
+    assert model.setOutputCols(["said"]).output_columns == ("said",)
+    model.output_columns = before
+
+
+def test_models_are_loaded_when_they_are_used_and_not_before(tmp_path):
+    result = GridSearch("inline", tmp_path, classifier, {"lr": [0.5, 0.0]}, 1).fit(points())
+    best = result.get_best_model()
+    (other,) = (model for model in result.get_all_models() if model is not best)
+    shutil.rmtree(Path(result.run.path, "trials", other.run_id, "checkpoints"))
+    assert best.transform(points())["label__output"].shape == (96, 2)
+    with pytest.raises(CerebroError):
+        other.transform(points())

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from cerebro.backend import InlineBackend
 from cerebro.data import open_dataset
 from cerebro.errors import DataError, UsageError
-from cerebro.storage import LocalStore, PrefixStore
+from cerebro.storage import LocalStore, PrefixStore, open_store
 from cerebro.torch import CerebroModel
 from cerebro.tune import (
     GridSearch,
@@ -166,6 +166,16 @@ def test_tensorboard_files_are_in_logdir_if_it_is_given(tmp_path):
     grid(tmp_path / "store", logdir=tmp_path / "mine").fit(points())
     assert len(list((tmp_path / "mine").glob("*/t000?/events*"))) == 3
     assert not (tmp_path / "store" / "logs").exists()
+
+
+def test_tensorboard_files_of_runs_elsewhere_are_there_or_in_logdir(tmp_path):
+    store = PrefixStore("memory://estimators/logged", train_path=tmp_path / "data")
+    GridSearch("inline", store, classifier, {"lr": [0.5]}, 1, name="a").fit(points())
+    assert len(open_store("memory://estimators/logged/logs/a/t0000").list()) == 1
+    GridSearch(
+        "inline", store, classifier, {"lr": [0.5]}, 1, name="b", logdir=tmp_path / "mine"
+    ).fit(points())
+    assert len(list((tmp_path / "mine").glob("b/t0000/events*"))) == 1
 
 
 def test_without_validation_no_earlier_validation_rows_are_used(tmp_path):

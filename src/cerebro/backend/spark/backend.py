@@ -19,8 +19,8 @@ from cerebro.backend.base import (
     Source,
     StateRef,
 )
-from cerebro.backend.limits import Limits
-from cerebro.backend.opening import pack
+from cerebro.backend.limits import Limits, positive
+from cerebro.backend.opening import pack, store_of, travelling_environment
 from cerebro.backend.spark.context import (
     check_alive,
     cores_per_task,
@@ -36,9 +36,10 @@ from cerebro.backend.spark.wish import Wish
 from cerebro.backend.spark.worker import Session, Told
 from cerebro.data import open_dataset
 from cerebro.errors import UsageError
-from cerebro.storage import PrefixStore, Store, open_store
+from cerebro.storage import PrefixStore, open_store
 from cerebro.storage.checkpoint import CheckpointRef, adopt
 from cerebro.train.visit import VisitCall
+from cerebro.version import __version__
 
 #: Arguments of earlier versions, and what to do instead.
 _DROPPED: Mapping[str, str] = {
@@ -48,8 +49,6 @@ _DROPPED: Mapping[str, str] = {
     "spark.driver.bindAddress",
     "verbose": "the searches and run_fit show progress",
 }
-#: What executors do as the driver does, unless they are set up otherwise.
-_TRAVELLING = ("KERAS_BACKEND",)
 _DROPPED_OF_DATA: Mapping[str, str] = {
     "parquet_row_group_size_mb": "prepared data are not Parquet",
 }
@@ -93,9 +92,9 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
         self._num_workers = num_workers
         self._limits = limits or Limits.from_environment()
         if start_timeout is not None:
-            start_s = _positive("start_timeout", start_timeout)
+            start_s = positive("start_timeout", start_timeout)
             self._limits = replace(self._limits, start_s=start_s)
-        self._cache_bytes = int(_positive("disk_cache_size_gb", disk_cache_size_gb) * 1e9)
+        self._cache_bytes = int(positive("disk_cache_size_gb", disk_cache_size_gb) * 1e9)
         self._queue: queue.SimpleQueue[Told | Posted] = queue.SimpleQueue()
         self._crew: Crew | None = None
 
@@ -181,10 +180,11 @@ channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
             open_dataset(setup.data)
         charter = Charter(
             token=secrets.token_hex(8),
+            version=__version__,
             opening=opening,
-            store=_store_of(setup),
+            store=store_of(setup),
             limits=self._limits,
-            environment={name: os.environ[name] for name in _TRAVELLING if name in os.environ},
+            environment=travelling_environment(),
             cache_bytes=self._cache_bytes,
         )
         if charter.store is not None:
@@ -252,12 +252,6 @@ def _refuse(what: str, given: Mapping[str, object], dropped: Mapping[str, str]) 
         raise UsageError(f"{what} has no {name} any more: {hint}. Leave it out.")
 
 
-def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise UsageError(f"`{name} > 0` must hold, but got {name}={value!r}.")
-    return float(value)
-
-
 def _either(
     name: str, one: str | None, several: Sequence[str] | str | None
 ) -> tuple[str, ...] | None:
@@ -268,9 +262,3 @@ def _either(
     if names is None:
         return None
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _store_of(opening: Opening) -> Store | None:
-    """Where workers with this opening write."""
-    found: Any = getattr(opening, "store", None) or getattr(opening, "out", None)
-    return open_store(found) if isinstance(found, str) else found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cerebro.errors import MissingDependencyError, UsageError
@@ -79,11 +79,52 @@ def select(df: Any, names: Sequence[str], casts: Mapping[str, str]) -> Any:
 
     found = []
     for number, name in enumerate(names):
-        column = functions.col("`" + name.replace("`", "``") + "`")
+        column = functions.col(quoted(name))
         if name in casts:
             column = column.cast(casts[name])
         found.append(column.alias(f"c{number}"))
     return df.select(*found)
+
+
+def quoted(name: str) -> str:
+    """A column's name, whatever it has in it, as Spark reads it.
+
+    >>> quoted("a.b `c`")
+    '`a.b ``c```'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def folds_case(df: Any) -> bool:
+    """Whether Spark takes names for the same that differ in case alone, as it does by default."""
+    return str(df.sparkSession.conf.get("spark.sql.caseSensitive")).lower() != "true"
+
+
+def refuse_twins(df: Any, names: Iterable[str]) -> None:
+    """Raise if one of these columns has a name that Spark cannot tell from another's."""
+    is_folding = folds_case(df)
+    for name in names:
+        twins = [each for each in df.columns if _is_same(each, name, is_folding)]
+        if len(twins) > 1:
+            raise UsageError(
+                f"columns must have names that Spark can tell apart, but there are "
+                f"{' and '.join(map(repr, twins))}. Rename one of them before"
+                + (", or set spark.sql.caseSensitive to true." if is_folding else ".")
+            )
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """A hint to the column that differs from an unknown one in case alone, if there is one.
+
+    >>> meant("Price", ["id", "price"])
+    " Did you mean 'price'?"
+    """
+    found = next((each for each in names if _is_same(each, name, True)), None)
+    return "" if found is None else f" Did you mean {found!r}?"
+
+
+def _is_same(first: str, second: str, is_folding: bool) -> bool:
+    return first == second or (is_folding and first.lower() == second.lower())
 
 
 def this_task() -> Any:

@@ -22,6 +22,8 @@ class Charter:
 
     #: Of one start of one backend.
     token: str
+    #: Of Cerebro on the driver.
+    version: str
     #: The pickled `Opening`.
     opening: bytes
     #: Where states and results go; None where there are none.

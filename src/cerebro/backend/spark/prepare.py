@@ -16,6 +16,7 @@ from cerebro import errors
 from cerebro.backend.base import Failure
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.spark.context import this_task
+from cerebro.backend.spark.trouble import check_version, told_plainly
 from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.spark.wish import Wish, is_vector
 from cerebro.data.frame.cells import as_batch, with_names
@@ -28,6 +29,7 @@ from cerebro.data.tabular import MAX_DEFAULT_SHARDS
 from cerebro.errors import CerebroError, UsageError, WorkerError
 from cerebro.storage import Store
 from cerebro.types import Json, Split
+from cerebro.version import __version__
 
 _STAGING = "staging"
 
@@ -76,8 +78,10 @@ def prepare(context: Any, store: Store, wish: Wish) -> Prepared:
 def _stage(wish: Wish, store: Store, deal: Deal) -> list[Staged]:
     """Run the first job."""
     prefix = f"{_STAGING}/{secrets.token_hex(8)}"
-    told = wish.rows.mapInArrow(_stager(store, prefix, deal, wish.names), "told binary")
-    staged: list[Staged] = [each for row in told.collect() for each in _heard(bytes(row["told"]))]
+    with told_plainly():
+        rows = wish.rows.mapInArrow(_stager(store, prefix, deal, wish.names), "told binary")
+        told = rows.collect()
+    staged: list[Staged] = [each for row in told for each in _heard(bytes(row["told"]))]
     seen = {f"{_STAGING}/{name}" for name in store.list(_STAGING)}
     for each in staged:
         if each.file not in seen:
@@ -88,12 +92,15 @@ def _stage(wish: Wish, store: Store, deal: Deal) -> list[Staged]:
 def _stager(
     store: Store, prefix: str, deal: Deal, names: Sequence[str]
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    version = __version__
+
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         task = this_task()
         part = task.partitionId()
         name = f"{prefix}-{part}-{task.taskAttemptId()}"
         rows = (with_names(batch, names) for batch in batches)
-        yield as_batch("told", [_told(lambda: list(stage(rows, store, name, deal, part)))])
+        told = _told(version, lambda: list(stage(rows, store, name, deal, part)))
+        yield as_batch("told", [told])
 
     return run
 
@@ -101,10 +108,13 @@ def _stager(
 def _make(context: Any, store: Store, plans: Sequence[ShardPlan]) -> list[ShardInfo]:
     """Run the second job."""
 
-    def run(plan: ShardPlan) -> bytes:
-        return _told(lambda: [make_shard(store, plan)])
+    version = __version__
 
-    told = context.parallelize(plans, len(plans)).map(run).collect()
+    def run(plan: ShardPlan) -> bytes:
+        return _told(version, lambda: [make_shard(store, plan)])
+
+    with told_plainly():
+        told = context.parallelize(plans, len(plans)).map(run).collect()
     infos = [cast(ShardInfo, info) for each in told for info in _heard(each)]
     for info in infos:
         if not store.exists(info.file) or store.size(info.file) != info.bytes:
@@ -120,9 +130,10 @@ def _unseen(store: Store, file: str) -> UsageError:
     )
 
 
-def _told(work: Callable[[], list[Any]]) -> bytes:
+def _told(version: str, work: Callable[[], list[Any]]) -> bytes:
     """What came of it, to be sent to the driver: Spark need not try again what cannot succeed."""
     try:
+        check_version(version)
         return encode(work())
     except CerebroError as error:
         return encode(describe_failure(error))

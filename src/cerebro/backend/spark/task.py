@@ -17,8 +17,10 @@ from cerebro.backend.base import Failure, FailureKind, Opening, Runner
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.opening import introduce
 from cerebro.backend.spark.context import this_task
+from cerebro.backend.spark.devices import gpu_number
 from cerebro.backend.spark.hops import Hop, new_buffer, read_hop, write_hop
 from cerebro.backend.spark.orders import Answer, Charter, Message, Order, Stuck, Visited
+from cerebro.backend.spark.trouble import check_version
 from cerebro.backend.spark.watchdog import Watchdog
 from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.watch import Pace
@@ -148,6 +150,7 @@ class Bench:
         self._runners.clear()
         self._pace = Pace()
         found: Charter = decode(charter.value)
+        check_version(found.version)
         for name, value in found.environment.items():
             # What executors were set up with counts more.
             os.environ.setdefault(name, value)
@@ -212,7 +215,7 @@ _BENCH = Bench()
 def _device_number(worker: int) -> int:
     """The GPU that Spark has given to this task; where it deals out none, by the worker."""
     gpu = this_task().resources().get("gpu")
-    return int(gpu.addresses[0]) if gpu is not None else worker
+    return gpu_number(gpu.addresses[0]) if gpu is not None else worker
 
 
 def _see_probe(charter: Charter) -> None:

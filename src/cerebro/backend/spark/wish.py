@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
-from cerebro.backend.spark.context import select
+from cerebro.backend.spark.context import meant, refuse_twins, select
 from cerebro.data.schema import check_column_name
 from cerebro.errors import DataError, UsageError
 
@@ -55,6 +55,7 @@ class Wish:
             raise UsageError(f"`0 <= seed < 2**64` must hold, but got seed={seed!r}.")
         fraction, marker = _validation(validation, types)
         names = _names(types, features, labels, marker)
+        refuse_twins(df, [*names, *([marker] if marker else [])])
         for name in names:
             check_column_name(name)
             _check_type(name, types[name])
@@ -92,6 +93,7 @@ def _validation(validation: float | str | None, types: dict[str, Any]) -> tuple[
         if validation not in types:
             raise UsageError(
                 f"validation={validation!r} must name a column, but there are {', '.join(types)}."
+                f"{meant(validation, types)}"
             )
         if type(types[validation]).__name__ not in _NUMBERS | {"DecimalType"}:
             raise UsageError(
@@ -123,7 +125,9 @@ def _names(
         given = [*given, *(name for name in types if name != marker and name not in given)]
     for name in given:
         if name not in types:
-            raise UsageError(f"there is no column {name!r}. There are: {', '.join(types)}.")
+            raise UsageError(
+                f"there is no column {name!r}. There are: {', '.join(types)}.{meant(name, types)}"
+            )
         if name == marker:
             raise UsageError(
                 f"the validation column {name!r} is not stored: it cannot be a feature or label."

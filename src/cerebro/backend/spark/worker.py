@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,18 +14,12 @@ from cerebro.backend.failure import describe_failure
 from cerebro.backend.spark.context import make_thread
 from cerebro.backend.spark.orders import Answer, Charter, Order, Stuck
 from cerebro.backend.spark.task import perform
+from cerebro.backend.spark.trouble import is_memory, reason_of
 from cerebro.backend.spark.wire import decode, encode
 from cerebro.backend.wire import CannotStart, Hello, VisitFailed
 
 #: Jobs in a row that may fail to get a worker ready before it is given up.
 START_ATTEMPTS = 3
-_LENGTH = 400
-_OUT_OF_MEMORY = re.compile(
-    r"out ?of ?memory|OOMKilled|exceeding .*memory limits|exit code 137", re.I
-)
-#: The end of what Python says when a task ends in a way that ours do not.
-_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)*(\S.*)")
-_LACKS = "No module named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,7 @@ class SparkWorker:
             function = partial(perform, session.broadcast, order)
             (packed,) = session.context.runJob(self._place, function)
         except Exception as error:
-            return _broken(error)
+            return Broken(f"was lost: {reason_of(error)}", is_memory(error))
         try:
             answer: Answer = decode(packed)
         except Exception as error:
@@ -176,15 +169,3 @@ class SparkWorker:
 def _is_well(said: Answer | Broken) -> bool:
     """Whether the worker may be given another order."""
     return isinstance(said, Answer) and not isinstance(said.message, CannotStart | Stuck)
-
-
-def _broken(error: Exception) -> Broken:
-    """What became of a job, from what Spark says about it."""
-    java = getattr(error, "java_exception", None)
-    text = str(error if java is None else java.getMessage())
-    raised = _RAISED.search(text)
-    first = text.strip().partition("\n")[0] if raised is None else raised[1]
-    reason = first.rpartition("most recent failure: ")[2][:_LENGTH]
-    if _LACKS in reason:
-        reason += ". Executors need what the driver has: set PYSPARK_PYTHON to such a Python"
-    return Broken(f"was lost: {reason}", _OUT_OF_MEMORY.search(text) is not None)

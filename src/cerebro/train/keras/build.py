@@ -20,6 +20,7 @@ from cerebro.storage.tensors import Layout
 from cerebro.train.keras.compiled import Compiled
 from cerebro.train.keras.feed import Feed
 from cerebro.train.keras.hooks import check_callbacks
+from cerebro.train.keras.names import check_names
 from cerebro.train.keras.task import KerasTask
 from cerebro.train.keras.variables import (
     MODEL,
@@ -192,6 +193,7 @@ class Builder:
                 f"batch_size must be an integer of at least 1 or None, but {self._name}.build gave "
                 f"{size!r}."
             )
+        check_names(compiled)
         check_callbacks(compiled.callbacks)
 
 
