@@ -50,7 +50,7 @@ def run_experiment(
 ) -> int:
     """Carry the experiment to its end, or to where it is stopped; gives the exit code."""
     chatty = logging.DEBUG if wish.is_verbose else logging.INFO
-    _tell_on_stderr(logging.WARNING if quiet else chatty)
+    tell_on_stderr(logging.WARNING if quiet else chatty)
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, _stop_before_start)
     is_leading = spot is None or spot.is_leading
@@ -212,8 +212,12 @@ class _StderrHandler(logging.Handler):
         print(f"{level}{record.getMessage()}", file=sys.stderr)
 
 
-def _tell_on_stderr(level: int) -> None:
+def tell_on_stderr(level: int) -> None:
+    """Show what is told from this level on, each line once."""
     logger = logging.getLogger("cerebro")
+    for handler in list(logger.handlers):
+        if isinstance(handler, _StderrHandler):
+            logger.removeHandler(handler)
     logger.addHandler(_StderrHandler(level))
     logger.setLevel(level)
     logger.propagate = False

@@ -12,6 +12,7 @@ from typing import Any
 
 from cerebro import __version__
 from cerebro.errors import UsageError
+from cerebro.launch.section import read_section
 
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 #: What a value may consist of: nothing that ends a line or a quotation.
@@ -78,34 +79,33 @@ def make_job(section: Mapping[str, Any], given: Mapping[str, Any], name: str) ->
     >>> make_job({"nodes": 2, "time": "30"}, {"nodes": 4}, "cifar").nodes
     4
     """
-    known = (*TEXTS, *NUMBERS)
-    for key, value in section.items():
-        if key == "kind" and value != "slurm":
-            raise UsageError(f"`launch.kind` must be slurm, but got {value!r}.")
-        if key not in (*known, "kind"):
-            raise UsageError(f"unknown key of launch {key!r}. Known keys: {', '.join(known)}.")
-        # YAML reads 1:00:00 as text, and 60 as a number.
-        is_right = isinstance(value, str) or (
-            (key in NUMBERS or key == "time")
-            and isinstance(value, int)
-            and not isinstance(value, bool)
-        )
-        if not is_right or (key in NUMBERS and isinstance(value, str)):
-            kind = "a whole number" if key in NUMBERS else "text"
-            raise UsageError(f"`launch.{key}` must be {kind}, but got {value!r}.")
+    said = {**section}
+    # YAML reads 1:00:00 as text, and 60 as a number.
+    if type(said.get("time")) is int:
+        said["time"] = str(said["time"])
+    said = read_section(said, "slurm", texts=TEXTS, numbers=NUMBERS)
     wanted: dict[str, Any] = {"job_name": name}
-    wanted |= {key: value for key, value in section.items() if key != "kind"}
+    wanted |= {key: value for key, value in said.items() if key != "kind"}
     wanted |= {key: value for key, value in given.items() if value is not None}
     if "time" not in wanted:
         raise UsageError(
             "a job must say how long it may take, but got no time. Give --time 1:00:00, or `time` "
             "in the launch section of the file."
         )
-    return SlurmJob(**{**wanted, "time": str(wanted["time"])})
+    return SlurmJob(**wanted)
 
 
-def render(job: SlurmJob, command: Sequence[str], *, directory: str) -> str:
-    """The batch script of a job that runs a command in a directory, on all of its nodes."""
+def render(job: SlurmJob, command: Sequence[str], *, directory: str, on_ray: bool = False) -> str:
+    """The batch script of a job that runs a command in a directory, on all of its nodes.
+
+    Args:
+        on_ray: The command makes the nodes one Ray cluster: they get a token that nobody else has.
+    """
+    if on_ray and job.procs_per_node > 1:
+        raise UsageError(
+            f"with Ray each node has one task, which starts as many workers as it has room for, "
+            f"but got procs_per_node={job.procs_per_node}. Leave it out."
+        )
     options = {
         "job-name": job.job_name,
         "nodes": job.nodes,
@@ -130,7 +130,9 @@ def render(job: SlurmJob, command: Sequence[str], *, directory: str) -> str:
     return _SCRIPT.format(
         directives="\n".join([*lines, "#SBATCH --requeue"]),
         version=__version__,
+        roles=_ON_RAY if on_ray else _RANKS,
         directory=shlex.quote(directory),
+        token=_ACCESS.format(python=shlex.quote(command[0])) if on_ray else "",
         step=_step(job),
         command=shlex.join(command),
         restarts=MOST_RESTARTS,
@@ -142,12 +144,12 @@ _SCRIPT = """\
 #!/bin/bash
 {directives}
 
-# Written by cerebro {version}. Each task is a rank; rank 0 drives the run, the others serve it.
+# Written by cerebro {version}. {roles}
 # {before} s before the limit SLURM signals all of them: the run saves its state and ends with 75.
 # The job then goes back into the queue, and the same command resumes the run.
 
 cd {directory} || exit 1
-
+{token}
 {step} \\
     {command}
 code=$?
@@ -157,6 +159,15 @@ if [ "$code" -eq 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
+"""
+
+
+_RANKS = "Each task is a rank; rank 0 drives the run, the others serve it."
+_ON_RAY = "Each task is a node of one Ray cluster; the first drives the run."
+_ACCESS = """
+# Known to this job alone: without it nobody joins its Ray cluster, or gives it work.
+RAY_AUTH_TOKEN=$({python} -c 'import secrets; print(secrets.token_hex(32))') || exit 1
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 """
 
 

@@ -53,6 +53,43 @@ def test_one_node_may_run_what_it_likes(experiment, capsys):
     assert "#SBATCH --nodes=1\n" in capsys.readouterr().out
 
 
+def test_on_ray_trials_hop_between_all_nodes(experiment, capsys):
+    launch.slurm(experiment, ["parallel=mop", "epochs=3"], on="ray", dry_run=True)
+    script = capsys.readouterr().out
+    assert "RAY_AUTH_MODE=token" in script
+    expected = f"-m cerebro launch ray {experiment} parallel=mop epochs=3 backend=ray\n"
+    assert expected in script
+
+
+def test_the_same_file_is_for_kubernetes_too(experiment, capsys):
+    given = {"image": "cerebro:1", "volume": "claim", "dry_run": True}
+    launch.k8s(experiment, ["parallel=mop", "epochs=3"], nodes=2, gpus=1, **given)
+    files, made = yaml.safe_load_all(capsys.readouterr().out)
+    carried = yaml.safe_load(files["data"]["experiment.yaml"])
+    assert (carried["epochs"], carried["backend"], carried["data"]) == (3, "ray", "/store/data")
+    assert "launch" not in carried
+    assert files["data"]["tasks.py"] == "class Net: pass\n"
+    assert (made["kind"], made["metadata"]["name"]) == ("RayJob", "my-toy")
+    (group,) = made["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert group["replicas"] == 2
+
+
+def test_data_of_pods_need_not_be_on_this_machine(experiment, capsys):
+    places = ["data=/store/there", "store=s3://bucket/runs"]
+    launch.k8s(experiment, places, kind="job", image="cerebro:1", dry_run=True)
+    assert "kind: Job\n" in capsys.readouterr().out
+
+
+def test_without_a_place_that_lasts_nothing_is_made(experiment):
+    with pytest.raises(UsageError, match="--volume CLAIM"):
+        launch.k8s(experiment, image="cerebro:1", dry_run=True)
+
+
+def test_what_is_wrong_with_a_file_is_found_before_pods_are(experiment):
+    with pytest.raises(UsageError, match="epochs"):
+        launch.k8s(experiment, ["epochs=0"], image="cerebro:1", volume="claim", dry_run=True)
+
+
 def test_what_is_wrong_with_a_file_is_found_before_the_job(experiment):
     with pytest.raises(UsageError, match="epochs"):
         launch.slurm(experiment, ["epochs=0"], dry_run=True)

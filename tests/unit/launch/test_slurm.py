@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from cerebro import __version__
 from cerebro.errors import CerebroError, UsageError
 from cerebro.launch.slurm import SlurmJob, make_job, make_log_directory, render
 from cerebro.launch.slurm_commands import find_status, parse_job, submit, tail
+from tests.unit.launch.commands import write_command
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
 GOLDEN = Path(__file__).with_name("slurm.golden.sh")
+RAY_GOLDEN = Path(__file__).with_name("slurm_ray.golden.sh")
 COMMAND = ["/opt/python", "-u", "-m", "cerebro", "run", "configs/cifar10_resnet.yaml"]
 FULL = SlurmJob(
     job_name="cifar-resnet",
@@ -93,7 +95,7 @@ def test_the_section_of_a_file_gives_defaults():
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"kind": "pbs", "time": "1"}, "`launch.kind` must be slurm"),
+        ({"kind": "pbs", "time": "1"}, "`launch.kind` must be one of slurm, k8s"),
         ({"node": 8, "time": "1"}, "unknown key of launch 'node'"),
         ({"nodes": "8", "time": "1"}, "`launch.nodes` must be a whole number"),
         ({"nodes": True, "time": "1"}, "`launch.nodes` must be a whole number"),
@@ -106,6 +108,46 @@ def test_a_wrong_section_is_refused(section, message):
     with pytest.raises(UsageError) as error:
         make_job(section, {}, "cifar")
     assert message in str(error.value)
+
+
+def test_a_section_for_kubernetes_is_not_ours():
+    assert make_job({"kind": "rayjob", "nodes": 8, "image": "a"}, {"time": "5"}, "x").nodes == 1
+
+
+RAY_COMMAND = ["/opt/python", "-u", "-m", "cerebro", "launch", "ray", "configs/search.yaml"]
+
+
+def test_a_script_for_ray_reads_as_it_should():
+    job = SlurmJob(job_name="search", nodes=4, time="1:00:00", cpus_per_task=8, gpus_per_node=2)
+    script = render(job, RAY_COMMAND, directory="/home/ann", on_ray=True)
+    assert script == RAY_GOLDEN.read_text().replace("VERSION", __version__)
+
+
+def test_every_job_on_ray_gets_a_token_of_its_own(tmp_path):
+    fake = tmp_path / "bin" / "srun"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$RAY_AUTH_MODE $RAY_AUTH_TOKEN"\n')
+    fake.chmod(0o755)
+    job = SlurmJob(job_name="a", time="10")
+    script = render(job, [sys.executable, "x"], directory=str(tmp_path), on_ray=True)
+    said = {
+        subprocess.run(
+            ["bash", "-c", script],
+            env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for _ in range(2)
+    }
+    assert len(said) == 2
+    assert all(re.fullmatch("token [0-9a-f]{64}", each) for each in said)
+
+
+def test_with_ray_a_node_has_one_task():
+    job = SlurmJob(job_name="a", time="10", procs_per_node=4)
+    with pytest.raises(UsageError, match=r"one task.*procs_per_node=4"):
+        render(job, COMMAND, directory="/", on_ray=True)
 
 
 def test_the_directory_of_logs_is_made_up_to_what_slurm_fills_in(tmp_path):
@@ -131,21 +173,6 @@ def test_the_end_of_a_log_is_found(tmp_path):
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     assert tail(str(log), 2) == ["line 98", "line 99"]
     assert tail(str(tmp_path / "none")) == []
-
-
-@pytest.fixture
-def path(tmp_path, monkeypatch):
-    """A directory of commands that is all of the PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    return folder
-
-
-def write_command(folder: Path, name: str, body: str) -> None:
-    shell = shutil.which("sh", path="/bin:/usr/bin")
-    (folder / name).write_text(f"#!{shell}\n{body}\n")
-    (folder / name).chmod(0o755)
 
 
 def test_the_number_of_a_job_is_what_sbatch_says(path, tmp_path):
