@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,30 @@ def visits(url: str) -> int:
 def assert_exact_after_kills(url: str, folder: Path, *, stride: int) -> int:
     """Kill a run after its first request, then after one some further on, ...; how many kills.
 
-    Each in a process of its own: clients have threads, which a fork would lose.
+    Each in a process of its own: clients have threads, which a fork would lose. One is resumed
+    here while the next is on its way to be killed.
     """
     make_toy_data(folder / "data")
     spec = toy_spec(folder / "data")
     fit_toy(folder / "whole", spec)
     expected = outcome(folder / "whole")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for kills, number in enumerate(itertools.count(1, stride)):
-        place = f"{url}/run{number}"
-        command = [sys.executable, "-c", _KILLED, place, str(folder / "data"), str(number)]
-        done = subprocess.run(command, env=environ, check=False, timeout=120)
-        if done.returncode == 0:
-            return kills
-        assert done.returncode == -signal.SIGKILL, f"it failed instead of being killed: {number}"
-        fit_toy(place, spec, store=open_store(place))
-        assert outcome(place) == expected, f"another result after request {number}"
-        check(place)
+
+    def kill(number: int) -> int:
+        given = [f"{url}/run{number}", str(folder / "data"), str(number)]
+        command = [sys.executable, "-c", _KILLED, *given]
+        return subprocess.run(command, env=environ, check=False, timeout=120).returncode
+
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(kill, 1)
+        for kills, number in enumerate(itertools.count(1, stride)):
+            ended = under_way.result()
+            if ended == 0:
+                return kills
+            assert ended == -signal.SIGKILL, f"it failed instead of being killed: {number}"
+            under_way = pool.submit(kill, number + stride)
+            place = f"{url}/run{number}"
+            fit_toy(place, spec, store=open_store(place))
+            assert outcome(place) == expected, f"another result after request {number}"
+            check(place)
     raise AssertionError("unreachable")
