@@ -45,8 +45,10 @@ def _of_workers(planner: Planner, ready: list[int]) -> Iterator[str]:
         yield f"a worker is idle or busy, not both, but these are: {sorted(idle & busy)}"
     if idle | busy != set(planner.workers):
         yield f"live workers are idle or busy, but {planner.workers} live, {idle=}, {busy=}"
-    is_barred = planner.placement.is_barred and busy
-    if idle and ready and not planner.is_draining and not is_barred:
+    placement = planner.placement
+    is_barred = placement.is_barred and busy
+    may_wait = is_barred or placement.balance.is_waiting_right(idle, busy)
+    if idle and ready and not planner.is_draining and not may_wait:
         yield f"no worker idles while something is ready, but {idle=}, {ready=}"
     for visit in planner.running().values():
         if planner.units[visit.unit].history(visit.step).memory and len(busy) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from typing import TypeAlias
 
 from cerebro.mop.state import UnitState
@@ -67,6 +67,17 @@ class Ladder:
                     return state
             del rungs[heappop(order)]
         return None
+
+    def tops(self, number: int) -> list[Entry]:
+        """The top entries of so many of the highest rungs, the longest first."""
+        found = []
+        for rung in nsmallest(number, self._order):
+            entries = self._rungs[rung]
+            while entries and entries[-1][2].entry is not entries[-1]:
+                entries.pop()
+            if entries:
+                found.append(entries[-1])
+        return found
 
     def live(self) -> list[Entry]:
         """The entries that count, in no order."""

@@ -140,7 +140,7 @@ class Finished(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """Units are unfinished and no worker is left."""
+    """Units are unfinished and no worker is left; the backend says what is waited for."""
 
 
 Event: TypeAlias = (

@@ -1,5 +1,8 @@
 """Which ready visit goes to which idle worker: held shard first, then longest remaining first.
 
+Where workers are known to differ in speed the fastest idle one comes first, and a slow one takes
+only what suits it (`Balance.suits`): it may wait beside visits that a faster one will take.
+
 Entries are dropped lazily: an entry counts only while its unit still points at it, so serving a
 unit from one queue needs no search in the others.
 """
@@ -9,9 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import TypeAlias
 
+from cerebro.mop.balance import Balance
 from cerebro.mop.ladder import Entry, Ladder
+from cerebro.mop.speeds import ALIKE
 from cerebro.mop.state import UnitState
 
 #: The ready visits on the shards that one set of workers holds: few, so a heap is quickest.
@@ -19,6 +25,10 @@ Home: TypeAlias = list[Entry]
 
 # Arrivals between two cleanings of what is held, beyond the number of live entries.
 _SLACK = 1024
+# Rungs of ready visits on which one is sought that suits a slow worker.
+_RUNGS_TRIED = 32
+# Idle workers, the latest first, of which the fastest is taken.
+_IDLE_TRIED = 16
 
 
 class Placement:
@@ -36,7 +46,8 @@ class Placement:
     (True, None)
     """
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, val_shards: int = 0) -> None:
+        self.balance = Balance(shards, val_shards)
         #: workers without a visit; the latest to become idle is last
         self.idle: dict[int, None] = {}
         #: live worker -> train shards it holds
@@ -61,6 +72,7 @@ class Placement:
     def join(self, worker: int, holds: frozenset[int]) -> None:
         """Admit a worker, or replace what it holds; making it idle is the caller's."""
         changed = bool(holds) or bool(self.holds.get(worker))
+        self.balance.join(worker)
         self.holds[worker] = holds
         self._queues[worker] = ()
         if changed:
@@ -68,6 +80,7 @@ class Placement:
 
     def lose(self, worker: int) -> None:
         """Forget a worker."""
+        self.balance.lose(worker)
         del self._queues[worker]
         self.idle.pop(worker, None)
         if self.holds.pop(worker):
@@ -124,6 +137,29 @@ class Placement:
         state.entry = None
         return state
 
+    def match(self) -> tuple[UnitState, int] | None:
+        """A ready unit, taken out of the queues, and the idle worker for it; None to wait."""
+        state = self.take_longest()
+        if state is None:
+            return None
+        if not self.balance.is_tight or self.is_barred:
+            return state, self.choose(state.shard)
+        worker = self._choose_fast(state.shard)
+        suited = self.suited(worker, state)
+        return None if suited is None else (suited, worker)
+
+    def suited(self, worker: int, state: UnitState | None) -> UnitState | None:
+        """This unit if it suits the worker, else one that does, or none."""
+        if state is None or self.balance.suits(worker, state, self.idle):
+            return state
+        self.push(state, state.shard)
+        for entry in self._free.tops(_RUNGS_TRIED) + self._held.tops(_RUNGS_TRIED):
+            other = entry[2]
+            if other is not state and self.balance.can_spare(worker, other):
+                other.entry = None
+                return other
+        return None
+
     def take_longest(self) -> UnitState | None:
         """The ready unit with most left to do, taken out of the queues."""
         if self.is_barred:
@@ -148,6 +184,14 @@ class Placement:
         if len(holders) <= len(idle):
             return next((worker for worker in holders if worker in idle), latest)
         return next((worker for worker in idle if shard in self.holds[worker]), latest)
+
+    def _choose_fast(self, shard: int) -> int:
+        """The same among those that are as fast as the fastest idle worker."""
+        paces, holds = self.balance.paces, self.holds
+        latest = list(islice(reversed(self.idle), _IDLE_TRIED))
+        enough = max(paces[worker].speed for worker in latest) / ALIKE
+        fast = [worker for worker in latest if paces[worker].speed >= enough]
+        return next((worker for worker in fast if shard in holds[worker]), fast[0])
 
     def ready(self) -> Iterator[UnitState]:
         """Every unit that waits for a worker."""

@@ -84,7 +84,8 @@ class Planner:
         self.budget = budget or Budget()
         #: every unit ever added, by id
         self.units: dict[int, UnitState] = {}
-        self.placement = Placement(train_shards)
+        self.placement = Placement(train_shards, val_shards)
+        self._balance = self.placement.balance
         #: nothing more is started
         self.is_draining = False
         # Worker -> the visit whose answer is awaited, also when its unit is closed by now.
@@ -157,10 +158,11 @@ class Planner:
         state = self.units[unit]
         if not state.closed:
             if phase is _TRAIN:
-                state.advance(seconds)
+                self._balance.trained(worker, state, seconds)
                 self._proceed(state, out)
             else:
                 self._evaluated(state, step, out)
+                self._balance.evaluated(worker, state, seconds)
         self._release(worker, out)
         return out
 
@@ -231,6 +233,7 @@ class Planner:
         out: list[Instruction] = []
         if not state.closed:
             self._unfinished += 1
+            self._balance.add(state)
             self._proceed(state, out)
             self._assign(out)
         return out
@@ -297,6 +300,7 @@ class Planner:
         elif self.val_shards:
             state.evals_left = self.val_shards
             state.evals = list(range(self.val_shards - 1, -1, -1))
+            self._balance.recount(state)
             if not state.paused:
                 self.placement.push(state, -1)
         else:
@@ -311,10 +315,7 @@ class Planner:
 
     def _end_epoch(self, state: UnitState, out: list[Instruction]) -> None:
         out.append(EpochEnded(state.id, state.epoch))
-        state.epoch += 1
-        state.step = 0
-        state.histories = None
-        state.trials = state.staying
+        state.end_epoch()
         if state.epoch < state.unit.epochs:
             self._proceed(state, out)
         else:
@@ -348,6 +349,7 @@ class Planner:
         state.closed = True
         state.entry = None
         state.evals.clear()
+        self._balance.drop(state)
         self._unfinished -= 1
         if not self._unfinished:
             out.append(Finished())
@@ -359,6 +361,7 @@ class Planner:
         placement = self.placement
         if not placement.idle and not self.is_draining and not placement.is_barred:
             state = placement.take(worker)
+            state = placement.suited(worker, state) if self._balance.is_tight else state
             if state is not None:
                 self._start(state, worker, out)
                 return
@@ -373,11 +376,8 @@ class Planner:
             del idle[shunned]
             self._assign(out)
             idle[shunned] = None
-        while idle and not self.is_draining:
-            state = self.placement.take_longest()
-            if state is None:
-                return
-            worker = self.placement.choose(state.shard)
+        while idle and not self.is_draining and (match := self.placement.match()) is not None:
+            state, worker = match
             del idle[worker]
             self._start(state, worker, out)
 
@@ -393,4 +393,6 @@ class Planner:
         attempt = 0 if state.histories is None else state.attempt(step)
         visit = _new_tuple(Visit, (state.id, state.epoch, step, phase, shard, attempt))
         self._running[worker] = visit
+        pace = self._balance.paces[worker]
+        pace.since, pace.unit = self._balance.now, state
         out.append(_new_tuple(Start, (visit, state.trials, (worker,))))

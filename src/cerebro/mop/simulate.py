@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import accumulate
 from typing import NamedTuple
 
 from cerebro.mop.messages import (
@@ -62,15 +63,18 @@ class Costs(NamedTuple):
     eval_share: float = 0.25  #: an eval visit against a train visit of the same unit
 
     def lower_bound(self, outages: Sequence[Outage] = ()) -> float:
-        """The larger of: all work on all workers; the longest unit alone on the fastest.
+        """The largest of: all work on all workers; the k longest units on the k fastest.
 
-        Visits are not tied to workers, so the largest worker load is all work over all speed.
+        Visits are not tied to workers, so the largest worker load is all work over all speed; and
+        k units, each with one visit at a time, keep no more than k workers busy.
         """
         epoch = self.train_shards + self.val_shards * self.eval_share
         work = sum(self.train) * epoch * self.epochs
         chain = self.train_shards + (self.eval_share if self.val_shards else 0.0)
-        longest = max(self.train) * chain * self.epochs / max(self.speeds)
-        return max(longest, _time_for(work, self.speeds, outages))
+        longest = accumulate(sorted(self.train, reverse=True))
+        fastest = accumulate(sorted(self.speeds, reverse=True))
+        alone = max(units / workers for units, workers in zip(longest, fastest, strict=False))
+        return max(alone * chain * self.epochs, _time_for(work, self.speeds, outages))
 
 
 def _time_for(work: float, speeds: Sequence[float], outages: Sequence[Outage]) -> float:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import log2
+from typing import TYPE_CHECKING
 
 from cerebro.mop.failures import History
 from cerebro.mop.visit import Unit
+
+if TYPE_CHECKING:
+    from cerebro.mop.speeds import Pace
 
 # Seconds that a unit of weight counts for until a visit is measured: longer than any real visit,
 # so that every unit is measured early and the longest-first order is then by real costs.
 UNMEASURED_S = 1e12
 # How much of each new measurement goes into a unit's seconds per visit: a slow first visit is
-# forgotten, the difference between fast and slow workers is averaged out.
+# forgotten, and what is not yet known of fast and slow workers is averaged out.
 _SMOOTHING = 0.125
 _RUNGS_PER_OCTAVE = -32
 _NONE = History()
@@ -35,7 +39,11 @@ class UnitState:
         "evals_left",
         "histories",
         "id",
+        "is_raw",
+        "is_warm",
         "left",
+        "measured_by",
+        "measured_s",
         "paused",
         "shard",
         "start",
@@ -45,6 +53,7 @@ class UnitState:
         "trials",
         "unit",
         "visit_s",
+        "work",
     )
 
     def __init__(self, unit: Unit, train_shards: int, epoch: int = 0, step: int = 0) -> None:
@@ -74,8 +83,16 @@ class UnitState:
         self.closed = epoch >= unit.epochs
         #: nothing of it is started
         self.paused = False
-        #: seconds a train visit takes, smoothed; 0.0 until one is measured
+        #: seconds a train visit takes on a worker of speed 1, smoothed; 0.0 until it is measured
         self.visit_s = 0.0
+        #: the last measurement: by whom, seconds, whether it was not that worker's first visit
+        self.measured_by: Pace | None = None
+        self.measured_s = 0.0
+        self.is_warm = False
+        #: whether `visit_s` is as measured, by a worker whose speed was not known
+        self.is_raw = False
+        #: seconds of what is left, as counted in Balance.work
+        self.work = 0.0
 
     @property
     def done(self) -> int:
@@ -83,12 +100,21 @@ class UnitState:
         return self.total - self.left
 
     def advance(self, seconds: float) -> None:
-        """Count one more train visit as done."""
+        """Count one more train visit as done; seconds on a worker of speed 1."""
         self.step += 1
         self.left -= 1
         self.histories = None
         known = self.visit_s
         self.visit_s = known + _SMOOTHING * (seconds - known) if known else seconds
+
+    def end_epoch(self) -> None:
+        """The next epoch begins, with the trials that stay."""
+        self.epoch += 1
+        self.step = 0
+        self.histories = None
+        if self.trials != self.staying:
+            # Its visits take less from now on, whoever runs them: nothing to compare workers by.
+            self.trials, self.measured_by = self.staying, None
 
     def remaining_s(self) -> float:
         """How long the unit will still take: its visits left x what one takes."""

@@ -177,12 +177,20 @@ class Board:
             row.visits.pop(record.worker, None)
             row.stack = record.trials
             self._spent[trial] += 1
-            self._count(row, row.done + 1)
+            self._count(row, self._done_by(record, row))
             if training:
                 loss = member.metrics.get("loss")
                 if loss is None and len(member.losses):
                     loss = float(member.losses[-1])
                 row.loss = row.loss if loss is None else loss
+
+    def _done_by(self, record: VisitFinished, row: TrialRow) -> int:
+        """Visits of a trial up to this one; those before it may be done anew, after a loss."""
+        before = record.epoch * self._visits_per_epoch
+        if record.phase == "train":
+            return before + record.step + 1
+        trained = before + self.run.train_shards
+        return min(max(row.done, trained) + 1, before + self._visits_per_epoch)
 
     def _epoch_finished(self, record: EpochFinished) -> None:
         row = self._row(record.trial)

@@ -109,8 +109,8 @@ class _Lane:
 class Efficiency:
     """Adds up visits as they are answered; costs about a microsecond a visit and no memory.
 
-    A worker counts from its arrival (from the first dispatch when nobody said otherwise) to its
-    death; one that never got a visit counts too, as waiting.
+    A worker counts from its arrival, or from the first dispatch if that is later, to its death; one
+    that never got a visit counts too, as waiting. If nobody tells of arrivals, all are there.
 
     >>> from types import SimpleNamespace as V
     >>> e = Efficiency(workers=1)
@@ -122,6 +122,7 @@ class Efficiency:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
+        self._has_arrivals = False
         self._lanes: dict[int, _Lane] = {}
         self._first = float("inf")
         self._last = float("-inf")
@@ -151,15 +152,17 @@ class Efficiency:
             lane.closed.append((lane.joined_s, time_s))
             lane.left_s = time_s
         else:
+            self._has_arrivals = True
             lane.joined_s, lane.left_s = time_s, None
 
     def summary(self) -> Summary:
         """The account so far."""
+        workers = len(self._lanes) if self._has_arrivals else self._workers
         if not self._visits:
-            return _summary(self._workers, 0, 0.0, 0.0, (0.0,) * 6, 0.0)
+            return _summary(workers, 0, 0.0, 0.0, (0.0,) * 6, 0.0)
         first, last = self._first, self._last
         lanes = self._lanes.values()
-        silent = max(0, self._workers - len(self._lanes))
+        silent = max(0, workers - len(self._lanes))
         capacity = sum(lane.alive_s(first, last) for lane in lanes) + silent * (last - first)
         busy = self._compute + self._data + self._hop + self._comm
         # What a visit in hand did not spend on anything named is the messages to and fro.
@@ -168,7 +171,7 @@ class Efficiency:
         capacity = max(capacity, known)
         wait = capacity - known
         parts = (self._compute, self._data, hop, self._checkpoint, wait, self._comm)
-        return _summary(self._workers, self._visits, last - first, capacity, parts, first)
+        return _summary(workers, self._visits, last - first, capacity, parts, first)
 
     def _lane(self, worker: int) -> _Lane:
         lane = self._lanes.get(worker)

@@ -109,7 +109,8 @@ class Forecast:
         self._trials: dict[int, _Trial] = {}
         self._over: set[int] = set()
         self._epochs_done = 0
-        self._lost = 0
+        #: Those that are there, or are expected.
+        self._workers: set[int] = set()
         self._now_s = 0.0
         #: Of each worker: its visit, and when it last answered.
         self._flights: dict[int, VisitStarted] = {}
@@ -142,9 +143,10 @@ class Forecast:
             case WorkerChanged():
                 self._flights.pop(record.worker, None)
                 self._answered_s.pop(record.worker, None)
-                self._lost = max(0, self._lost + (-1 if record.alive else 1))
+                (self._workers.add if record.alive else self._workers.discard)(record.worker)
             case RunStarted():
                 self._run = record
+                self._workers = set(range(record.workers))
 
     def left_s(self) -> float:
         """Seconds from the last record to the end; NaN before the first visit.
@@ -154,7 +156,7 @@ class Forecast:
         run = self._run
         if run is None or self._share.mean is None:
             return math.nan
-        workers = max(1, run.workers - self._lost)
+        workers = max(1, len(self._workers))
         running_s = self._running_s()
         work_s = longest_s = 0.0
         for number, trial in self._trials.items():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from cerebro.storage.remote_names import local_path
 from cerebro.track.bar import Bar
 from cerebro.track.console import console_tracker
 from cerebro.track.files import FileTracker
@@ -16,14 +13,12 @@ from cerebro.track.tensorboard import TensorBoardTracker
 from cerebro.track.tracker import Tracker
 
 
-def trackers_for(
-    root: str, progress: bool | None, logdir: str | os.PathLike[str] | None = None
-) -> list[Tracker]:
-    """Who records a run in the directory `root`, and who shows it."""
-    # TensorBoard's files grow by a few bytes at a time: they stay with the run where `logdir` is
-    # no directory of this machine.
-    place = None if logdir is None else local_path(logdir)
-    logs = None if place is None else Path(place, os.path.basename(root))
+def trackers_for(root: str, progress: bool | None, logs: str | None = None) -> list[Tracker]:
+    """Who records a run in the directory `root`, and who shows it.
+
+    Args:
+        logs: The directory of TensorBoard's files; default one below `root`.
+    """
     found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root, logs=logs)]
     live = None if progress is False else notebook_tracker()
     if live is not None:

@@ -35,7 +35,7 @@ def test_a_plan_under_way_is_valid(make: Callable[[], Planner]) -> None:
 
 
 def run_twice(planner: Planner) -> None:
-    planner.placement.holds[5] = frozenset()
+    planner.placement.join(5, frozenset())
     planner._running[5] = planner._running[0]
 
 
@@ -86,7 +86,7 @@ def test_damage_is_found(
 
 def test_an_idle_worker_beside_ready_work_is_found() -> None:
     planner = training()
-    planner.placement.holds[7] = frozenset()
+    planner.placement.join(7, frozenset())
     planner.placement.idle[7] = None
     with pytest.raises(InvariantError, match="no worker idles"):
         validate(planner)

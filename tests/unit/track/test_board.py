@@ -59,6 +59,18 @@ def test_no_more_visits_are_planned_than_the_budget_allows() -> None:
     assert (board.visits_done, board.visits_total) == (12, 12)
 
 
+def test_visits_that_are_done_anew_are_counted_once() -> None:
+    board = Board()
+    board.record(started())
+    for step in (0, 1, 0):
+        board.record(visit((0,), 0, step))
+    assert board.visits_done == 1
+    board.record(visit((0,), 0, 1))
+    for _ in range(2):
+        board.record(visit((0,), 0, 2))
+    assert board.visits_done == 3
+
+
 def test_a_lost_worker_holds_no_visit() -> None:
     board = Board()
     records = [r for r in small_run() if isinstance(r, VisitStarted)]
