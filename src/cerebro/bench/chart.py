@@ -125,7 +125,10 @@ def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     low = min(0.0, low) if from_zero else low
-    if high <= low:
+    if high <= low and low and not from_zero:
+        # A flat line is in the middle: twice as much would be no accuracy.
+        low, high = low - 0.05 * abs(low), high + 0.05 * abs(high)
+    elif high <= low:
         high = low + (abs(low) or 1.0)
     # Below this, numbers of this size have no round ones between them.
     high = max(high, low + 1e-6 * max(abs(low), abs(high), 1e-30))
@@ -180,6 +183,10 @@ class Layout:
     lines: tuple[tuple[tuple[float, float], ...], ...] = field(default=())
     #: Places of upright lines, with what they say.
     marks: tuple[tuple[float, str], ...] = field(default=())
+
+    def has_room(self, at: float) -> bool:
+        """Whether words fit to the right of an upright line."""
+        return at < self.frame.left + 0.8 * self.frame.plot_width
 
 
 def lay_out(chart: LineChart, frame: Frame) -> Layout:

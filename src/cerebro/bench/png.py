@@ -136,7 +136,8 @@ def line_png(chart: LineChart, path: Path, frame: Frame | None = None) -> None:
     canvas.upright((12, frame.top + frame.plot_height / 2), chart.y_label)
     for number, (x, label) in enumerate(placed.marks):
         canvas.line([(x, frame.top), (x, base)], "#777777", dash=(1, 3))
-        canvas.text((x + 3, frame.top + 7 + 14 * (number % 2)), label, "lm")
+        side, anchor = (3, "lm") if placed.has_room(x) else (-3, "rm")
+        canvas.text((x + side, frame.top + 7 + 14 * (number % 2)), label, anchor)
     for number, points in enumerate(placed.lines):
         _draw_line(canvas, points, number)
     for number, series in enumerate(chart.series):

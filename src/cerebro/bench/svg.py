@@ -48,7 +48,8 @@ def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
     parts.append(_upright(14, frame.top + frame.plot_height / 2, chart.y_label))
     for number, (at, label) in enumerate(placed.marks):
         parts.append(_mark(at, frame.top, base))
-        parts.append(_text(at + 3, frame.top + 11 + 13 * (number % 2), label, "start"))
+        side, anchor = (3, "start") if placed.has_room(at) else (-3, "end")
+        parts.append(_text(at + side, frame.top + 11 + 13 * (number % 2), label, anchor))
     for number, line in enumerate(placed.lines):
         parts.append(_line(line, style_of(number)))
     for row, labels in enumerate(rows):

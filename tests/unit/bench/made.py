@@ -8,7 +8,7 @@ from cerebro.bench.measurement import Measurement, NodeUse, Point
 from cerebro.bench.sweep import Setting
 
 ABOUT = {
-    "file": "/work/mlp.yaml",
+    "file": "/job/mlp.yaml",
     "overrides": ["epochs=3"],
     "hosts": [],
     "machine": {

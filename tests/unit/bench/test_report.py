@@ -131,6 +131,20 @@ def test_an_axis_holds_all_its_values(values: list[float], from_zero: bool) -> N
     assert 2 <= len(axis.ticks) <= 12
 
 
+def test_a_flat_line_is_in_the_middle_of_an_axis_that_stays_near_it() -> None:
+    axis = axis_of([0.68, 0.68], from_zero=False)
+    assert 0.6 < axis.low < 0.68 < axis.high < 0.75
+
+
+def test_what_happened_late_is_written_inside_the_chart() -> None:
+    series = (Series("a", (0.0, 10.0), (1.0, 2.0)),)
+    marks = ((1.0, "early"), (9.9, "late"))
+    chart = LineChart(name="c", title="t", x_label="x", y_label="y", series=series, marks=marks)
+    drawn = line_svg(chart)
+    assert 'text-anchor="start">early' in drawn
+    assert 'text-anchor="end">late' in drawn
+
+
 def test_a_chart_leaves_out_what_is_not_finite_and_survives_one_point(tmp_path: Path) -> None:
     nan = float("nan")
     series = (Series("a", (0.0, 1.0), (nan, 5.0)), Series("b", (), ()))
