@@ -13,10 +13,12 @@ HAS_JAVA := java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])'
 # Whether SLURM's servers are there, and what makes network namespaces.
 HAS_SLURM := (PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged && \
 	command -v sbatch && command -v ip) >/dev/null
-BENCHMARKS := mop overhead shards hop planner startup stacks search etl ddp spark
+# Whether a server of Docker is there, and what makes an image without a registry.
+HAS_DOCKER := (PATH="$$PATH:/usr/sbin:/sbin"; command -v dockerd && command -v docker && command -v debootstrap) >/dev/null
+BENCHMARKS := mop overhead shards hop planner startup stacks search etl ddp race spark ray
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-stacks test-cluster java slurm check bench docs clean
+.PHONY: install demo test test-stacks test-cluster test-image java slurm docker check bench docs clean
 
 install: $(STAMP)
 
@@ -38,12 +40,17 @@ test-stacks: install
 	@for stack in auto 4; do echo "== stack: $$stack"; CEREBRO_TEST_STACK=$$stack $(BIN)/python -m pytest -q \
 		tests/integration tests/chaos || exit 1; done
 
-# On servers that the tests start themselves: Spark, stores, SLURM. They need Java 17 or newer.
+# On servers that the tests start themselves: Ray, Spark, stores, SLURM. They need Java 17 or newer.
 test-cluster: $(STAMP)-cluster java slurm
-	$(BIN)/python -m pytest -v tests/cluster --durations=10
+	$(BIN)/python -m pytest -v tests/cluster --durations=10 --ignore tests/cluster/test_image.py
+
+# The container image, built and run, with all that it needs: some ten minutes.
+test-image: $(STAMP)-cluster docker
+	$(BIN)/python -m pytest -v tests/cluster/test_image.py
 
 $(STAMP)-cluster: $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[spark,keras,s3,hdfs]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[ray,spark,keras,s3,gs,hdfs]' \
+		kubernetes-validate gcp-storage-emulator
 	touch $@
 
 # Installed where that can be done: by root on Debian and its kin.
@@ -60,6 +67,13 @@ slurm:
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurm-wlm munge iproute2; }; \
 	$(HAS_SLURM) || echo "SLURM is not there, so its tests are skipped. Install it; on Debian, as root:" \
 		"apt-get install slurm-wlm munge iproute2"
+
+# So are those of the container image.
+docker:
+	@$(HAS_DOCKER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io debootstrap; }; \
+	$(HAS_DOCKER) || echo "Docker is not there, so its tests are skipped. Install it; on Debian, as root:" \
+		"apt-get install docker.io debootstrap"
 
 check: install
 	$(BIN)/ruff check $(SOURCES)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "benchmarks"
+#: Of the environment "ray", beside NumPy and torch.
+RAY = "ray[tune]==2.60.0"
 
 
 def python_with(name: str, *packages: str) -> Path | None:

@@ -41,7 +41,7 @@ import numpy as np
 import torch
 
 from benchmarks import search_optuna, search_ours, search_simulated
-from benchmarks.environment import ROOT, python_with
+from benchmarks.environment import RAY, ROOT, python_with
 from benchmarks.report import Report
 from benchmarks.search_work import Found, Work
 from cerebro import data as cdata
@@ -52,7 +52,6 @@ EPOCHS, ETA, GRACE = 9, 3, 1
 #: Validation accuracy to be reached: on MNIST, and on the digits.
 TARGET, DIGITS_TARGET = 0.97, 0.95
 NEVER = 2.0
-RAY = "ray[tune]==2.60.0"
 #: How far accuracies after one epoch may be apart: batches and initial weights are others.
 TOLERANCE = 0.015
 CHECKED = {"lr": 0.1, "momentum": 0.9, "width": 128}

@@ -26,16 +26,20 @@ def make_task(name: str, options: dict[str, Any]) -> Task | MiniBatchSpec:
     return Net(**options)
 
 
-def main() -> int:
-    options = json.loads(sys.argv[1])
+def drive(options: dict[str, Any], task: Task | MiniBatchSpec) -> int:
+    """Carry a run to its end; the exit code."""
     try:
         experiment = Experiment(**options["experiment"])
-        task = make_task(options["task"], options["task_options"])
         experiment.run_fit(task, progress=False, **{"stack": STACK, **options["fit"]})
     except CerebroError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def main() -> int:
+    options = json.loads(sys.argv[1])
+    return drive(options, make_task(options["task"], options["task_options"]))
 
 
 if __name__ == "__main__":

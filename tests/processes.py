@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,17 +30,34 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATI
 
 
 class DriverProcess:
-    """One driver, its output and the run it works on."""
+    """One driver, its output and the run it works on.
 
-    def __init__(self, options: dict[str, Any], output: Path) -> None:
+    Args:
+        module: What it runs.
+        prefix: A command that runs a command elsewhere and becomes it.
+        environment: Variables beside ours; None for one that it shall not have.
+        folder: Where it is started; default here, where it finds the tests.
+    """
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        output: Path,
+        *,
+        module: str = "tests.driver",
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str | None] | None = None,
+        folder: Path = ROOT,
+    ) -> None:
         experiment = options["experiment"]
         self.root = Path(experiment["store"]) / experiment["name"]
         self.output = output
+        given = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         with output.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.driver", json.dumps(options)],
-                cwd=ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                [*prefix, sys.executable, "-m", module, json.dumps(options)],
+                cwd=folder,
+                env={name: value for name, value in given.items() if value is not None},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -93,9 +110,9 @@ class DriverProcess:
 
 
 @contextlib.contextmanager
-def driving(options: dict[str, Any], output: Path) -> Iterator[DriverProcess]:
+def driving(options: dict[str, Any], output: Path, **how: Any) -> Iterator[DriverProcess]:
     """A driver that is dead in the end, however the test goes."""
-    driver = DriverProcess(options, output)
+    driver = DriverProcess(options, output, **how)
     try:
         yield driver
     finally:

@@ -49,6 +49,7 @@ THIRD_PARTY = {
     "pydantic": {"config"},
     "pydantic_core": {"config"},
     "pyspark": {"backend.spark", "estimators.spark"},
+    "ray": {"backend.ray", "launch.ray"},
     "rich": {"cli", "track.console"},
     "tensorboard": {"launch.tensorboard"},
     "torch": {
@@ -65,8 +66,9 @@ DISTRIBUTIONS = {"PIL": "pillow", "pydantic_core": "pydantic", "yaml": "pyyaml"}
 # Modules that resolve names to objects or delay a heavy import; elsewhere imports are at the top.
 LAZY_MODULES = {
     *("__init__", "cli", "config.resolve", "data.tables", "search.sampler"),
-    *("bench.png", "data.archive.images", "backend.spark.context", "estimators.keras"),
-    "backend.gang.torchrun",
+    *("bench.png", "data.archive.images", "backend.spark.context"),
+    *("backend.ray.cluster", "backend.ray.connection"),
+    *("backend.gang.torchrun", "estimators.keras"),
     *("train.stack.conv_ops", "train.stack.ops", "train.stack.machine"),
 }
 
@@ -229,11 +231,11 @@ def test_declared_dependencies_are_those_imported():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     optional = [
-        extras[name] for name in ("torch", "keras", "optuna", "images", "notebook", "spark")
+        extras[name] for name in ("torch", "keras", "optuna", "images", "notebook", "ray", "spark")
     ]
     needs = sum(optional, project["dependencies"])
     # PySpark's own need, which it does not declare.
-    declared = {need.split(">")[0].lower() for need in needs} - {"pandas"}
+    declared = {need.split(">")[0].split("[")[0].lower() for need in needs} - {"pandas"}
     imported = {found.target.split(".")[0] for found in IMPORTS} & THIRD_PARTY.keys()
     assert {DISTRIBUTIONS.get(name, name).lower() for name in imported} == declared
 

@@ -24,7 +24,7 @@ SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 #: Run by tests/cluster, which has what they need.
-ELSEWHERE = {ROOT / "docs" / "spark.md"}
+ELSEWHERE = {ROOT / "docs" / "cluster.md", ROOT / "docs" / "spark.md"}
 
 FENCE = re.compile(r"^```(\w*)\s*$")
 FILE_MARK = re.compile(r"^<!-- file: ([\w.-]+) -->$")

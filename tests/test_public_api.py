@@ -21,7 +21,7 @@ PUBLIC = {
         "tune",
         "zoo",
     ],
-    "cerebro.backend": ["Backend", "InlineBackend", "LocalBackend", "SparkBackend"],
+    "cerebro.backend": ["Backend", "InlineBackend", "LocalBackend", "RayBackend", "SparkBackend"],
     "cerebro.data": [
         "Batch",
         "BatchBuffers",

@@ -12,10 +12,11 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "cerebro"
 
 # Modules whose readers can run code found in what they read.
 UNSAFE_READERS = {"_pickle", "cPickle", "dill", "joblib", "marshal", "pickle", "shelve"}
-# Private pipes between the driver and what it started, its own and Spark's: (file, module) pairs.
+# Private pipes between the driver and what it started: its own, of Ray and of Spark.
 ALLOWED_READERS = {
     ("backend/worker.py", "pickle"),
     ("backend/gang/rank.py", "pickle"),
+    ("backend/ray/packed.py", "pickle"),
     ("backend/spark/wire.py", "pickle"),
 }
 

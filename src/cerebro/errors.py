@@ -19,6 +19,7 @@
     │   └── LeaseLostError               another driver wrote this run's journal
     ├── TrialError                       one trial failed; the run goes on
     ├── WorkerError                      workers cannot start or keep dying
+    ├── StateLostError                   a state is gone with the machine that had it
     ├── ReplicaError                     ranks of a gang do not train the same model
     └── RunInterrupted                   stopped by the user, state saved: exit code 130
 
@@ -86,6 +87,10 @@ class ShardCorruptError(DataError):
 class StoreError(CerebroError, OSError):
     """The store could not be read or written."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # An OSError would lose its number on the way to another process.
+        return _numbered, (type(self), self.args, self.errno), self.__dict__ or None
+
 
 class DiskFullError(StoreError):
     """No space is left on the store. What was committed is intact."""
@@ -119,6 +124,10 @@ class WorkerError(CerebroError):
     """Workers could not be started, or keep dying."""
 
 
+class StateLostError(CerebroError):
+    """A state in memory is gone, with the machine that had it; what is durable is not."""
+
+
 class ReplicaError(CerebroError):
     """The ranks of a gang, which must train one model, do not."""
 
@@ -127,3 +136,9 @@ class RunInterrupted(CerebroError):
     """The run was stopped on request; its state is saved and the same command resumes it."""
 
     exit_code = 130
+
+
+def _numbered(kind: type[StoreError], args: tuple[object, ...], errno: int | None) -> StoreError:
+    error = kind(*args)
+    error.errno = errno
+    return error

@@ -51,7 +51,7 @@ class Experiment:
         store: Directory or URL that holds runs; default `output_dir` of the params, else "runs".
         requirements: A file of packages to install, once, for this process and the workers.
         backend: "local" (processes on this machine), "inline" (this process, for debugging),
-            "spark" (the active SparkContext), or an object such as `SparkBackend(context)`.
+            "spark", "ray", "ray:HOST:PORT", or an object such as `RayBackend(...)`.
         workers: How many; default one for each GPU, else for each `threads_per_worker` cores.
         threads_per_worker: Fixed for a run; default 1, on Spark `spark.task.cpus`.
         seed: Decides initial weights, batch orders and random search.
@@ -103,9 +103,8 @@ class Experiment:
         self.name = check_run_name(name)
         self._runs, self._raw, self.data = find_places(params, data, store, name)
         self.store = self._runs.child(name)
-        if requirements is not None:
-            install_requirements(requirements)
-        self._choice = BackendChoice(backend, workers, threads_per_worker)
+        install_requirements(requirements)
+        self._choice = BackendChoice(backend, workers, threads_per_worker, requirements)
         self.threads_per_worker = self._choice.threads
         self.seed = arguments.seed_of(seed)
         self._rendezvous = rendezvous or find_rendezvous(os.environ)
@@ -360,7 +359,9 @@ class Experiment:
             store=self.store,
             workers=rendezvous.world if rendezvous else self.count_workers(device),
             is_inline=self._choice.is_inline,
+            host_workers=lambda: self._choice.count_on_host(device),
             has_gangs=self._choice.has_gangs,
+            is_here=self._choice.is_here,
             rendezvous=rendezvous,
             make_backend=lambda: self._make_backend(is_storing=True),
         )

@@ -20,11 +20,11 @@ from cerebro.results import Result
 from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_budget
-from cerebro.run.parallel import Division, Mode, StepCost, compare, divide
+from cerebro.run.parallel import Division, Mode, Parallel, StepCost, compare, divide
 from cerebro.run.request import Request, Resolved, choose, resolve
 from cerebro.run.signals import Broken, StopRequested
 from cerebro.run.spec import read_document
-from cerebro.storage import Store, layout
+from cerebro.storage import Store, layout, open_store
 from cerebro.storage.working import published
 from cerebro.task import RunFacts, Task
 from cerebro.track.efficiency import Summary
@@ -51,9 +51,13 @@ class FitGround:
     store: Store
     #: Of all machines together.
     workers: int
+    #: Of each machine.
+    host_workers: Callable[[], int]
     is_inline: bool
     #: Whether its workers can be gangs.
     has_gangs: bool
+    #: Whether workers that this process starts are on its machine.
+    is_here: bool
     #: The place of this process among those that were started for a run; None: it is alone.
     rendezvous: Rendezvous | None = None
     make_backend: Callable[[], Backend]
@@ -95,7 +99,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     plan = Plan(request, dataset, place, spec, sampler, division.gangs)
     warn_of_budget(plan, is_fresh=wish.fresh)
     backend = ground.make_backend()
-    if settings.gang is not None and division.gangs == 1:
+    if settings.gang is not None and division.gangs == 1 and ground.is_here:
         for rank in range(settings.gang.local):
             announce(rank, division.ranks)
     if muster is not None:
@@ -103,7 +107,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
         muster.on_stop = lambda number: backend.post(StopRequested(number))
         muster.on_failure = lambda error: backend.post(Broken(error))
     steps = StepTimes()
-    with published(ground.store) as root:
+    with published(ground.store) as root, _logs(wish.logdir, request.name) as logs:
         fit(
             spec,
             settings,
@@ -112,7 +116,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
             sampler=sampler,
             stopper=stopper,
             trackers=[
-                *trackers_for(root, wish.progress, wish.logdir),
+                *trackers_for(root, wish.progress, logs),
                 *_curves(root, request, dataset, division.ranks),
                 steps,
             ],
@@ -122,6 +126,15 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
         logger.info("%s", told)
     if muster is not None:
         muster.word = _last_word(Result.open(ground.store.where()))
+
+
+def _logs(
+    logdir: str | os.PathLike[str] | None, name: str
+) -> contextlib.AbstractContextManager[str | None]:
+    """The directory of TensorBoard's files, unless they lie beside the run; a URL gets a copy."""
+    if logdir is None:
+        return contextlib.nullcontext()
+    return published(open_store(logdir).child(name))
 
 
 def _last_word(result: Result) -> str:
@@ -171,6 +184,7 @@ def _settings(
             local=local or cast(Rendezvous, ground.rendezvous).local,
             address=address,
             check_every=request.parallel.check_every,
+            is_together=request.parallel.workers_per_trial == "host",
         )
     return Settings(
         task=wish.task,
@@ -207,10 +221,10 @@ def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset
         division = _as_before(ground, wish) or _as_fits(ground, request, wish, dataset)
     else:
         trials = None if asked.mode is Mode.MOP else _count_trials(request)
-        division = divide(asked, workers=ground.workers, trials=trials)
+        division = divide(_sized(asked, ground), workers=ground.workers, trials=trials)
     if division.ranks > 1 and not ground.has_gangs:
         raise UsageError(
-            f"a trial is trained by several workers on the local and inline backends, but got "
+            f"a trial is trained by several workers on the local, inline and Ray backends, but got "
             f"parallel={str(asked.mode)!r} with another. Use parallel='mop'."
         )
     if asked.mode is not Mode.MOP:
@@ -236,7 +250,7 @@ def _as_before(ground: FitGround, wish: FitWish) -> Division | None:
 
 def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
     """As fits the number of trials, and what their steps cost."""
-    asked, trials = request.parallel, _count_trials(request)
+    asked, trials = _sized(request.parallel, ground), _count_trials(request)
     division = divide(asked, workers=ground.workers, trials=trials)
     if division.ranks == 1:
         return division
@@ -254,6 +268,13 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
         # Whatever else is wrong is for the run to tell.
         return dataclasses.replace(alone, reason=f"as its task cannot be shared: {error}")
     return divide(asked, workers=ground.workers, trials=trials, cost=cost)
+
+
+def _sized(asked: Parallel, ground: FitGround) -> Parallel:
+    """The same, with the number of workers that a machine has where that was asked for."""
+    if asked.workers_per_trial != "host":
+        return asked
+    return dataclasses.replace(asked, workers_per_trial=ground.host_workers())
 
 
 def _count_trials(request: Request) -> int | None:

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
+
+# Before anything imports Ray, which looks at them then.
+os.environ.update(
+    RAY_AUTH_MODE="token",
+    RAY_AUTH_TOKEN=secrets.token_hex(32),
+    RAY_USAGE_STATS_ENABLED="0",
+    # What this leaves out is told there.
+    PYTHONPATH=os.pathsep.join(
+        filter(None, [f"{Path(__file__).parent}/lean", os.environ.get("PYTHONPATH")])
+    ),
+)
 
 import psutil
 import pytest
@@ -33,8 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def spark_environment() -> Iterator[None]:
-    """What JVMs and the Python processes of executors are to find, and a place for downloads."""
+def server_environment() -> Iterator[None]:
+    """What servers and their Python processes are to find, and a place for downloads."""
     # Else the first test that needs one would be said to have left it.
     CACHE.mkdir(parents=True, exist_ok=True)
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
@@ -48,12 +61,14 @@ def spark_environment() -> Iterator[None]:
 
 
 def is_of_server(process: psutil.Process) -> bool:
-    """Whether a process is a JVM, or was started by one."""
+    """Whether a process belongs to a JVM or to Ray, and is no worker of ours on Ray."""
     try:
         names = {process.name(), *(parent.name() for parent in process.parents())}
+        command = " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return True
-    return "java" in names
+    is_worker = any(f"cerebro.backend.{name}" in command for name in ("worker", "gang.rank"))
+    return "java" in names or ("raylet" in names and not is_worker)
 
 
 @pytest.fixture(autouse=True)

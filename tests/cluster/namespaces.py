@@ -24,10 +24,25 @@ class Machine:
     name: str
     namespace: str
     address: str
+    #: The namespace of the switch, and where this one is plugged in.
+    switch: str
+    port: str
 
     def command(self, *words: str) -> list[str]:
         """The command that runs a command there."""
         return ["ip", "netns", "exec", self.namespace, *words]
+
+    def cut(self) -> None:
+        """Pull its cable: what is sent from here or there gets lost."""
+        _ip("-n", self.switch, "link", "set", self.port, "down")
+
+    def mend(self) -> None:
+        """Plug it in again."""
+        _ip("-n", self.switch, "link", "set", self.port, "up")
+
+    def end_all(self) -> None:
+        """SIGKILL what still runs there."""
+        _end_all_in(self.namespace)
 
 
 def why_not() -> str | None:
@@ -43,7 +58,7 @@ def machines(names: Sequence[str], network: str = "10.77.0") -> Iterator[list[Ma
     tag = f"cb{os.getpid()}"
     switch = f"{tag}-switch"
     found = [
-        Machine(name, f"{tag}-{name}", f"{network}.{number}")
+        Machine(name, f"{tag}-{name}", f"{network}.{number}", switch, f"port{number}")
         for number, name in enumerate(names, start=1)
     ]
     hosts = "127.0.0.1 localhost\n" + "".join(f"{each.address} {each.name}\n" for each in found)
@@ -51,8 +66,8 @@ def machines(names: Sequence[str], network: str = "10.77.0") -> Iterator[list[Ma
         _ip("netns", "add", switch)
         _ip("-n", switch, "link", "add", "br0", "type", "bridge")
         _ip("-n", switch, "link", "set", "br0", "up")
-        for number, machine in enumerate(found):
-            _plug(machine, switch, number)
+        for machine in found:
+            _plug(machine)
             folder = _NETNS / machine.namespace
             folder.mkdir(parents=True)
             (folder / "hosts").write_text(hosts)
@@ -66,18 +81,18 @@ def machines(names: Sequence[str], network: str = "10.77.0") -> Iterator[list[Ma
             _NETNS.rmdir()
 
 
-def _plug(machine: Machine, switch: str, number: int) -> None:
+def _plug(machine: Machine) -> None:
     """Connect a machine to the switch."""
     inside, namespace = f"{machine.name}-eth"[-15:], machine.namespace
     _ip("netns", "add", namespace)
     _ip(
         *("link", "add", inside, "netns", namespace, "type", "veth"),
-        *("peer", "name", f"port{number}", "netns", switch),
+        *("peer", "name", machine.port, "netns", machine.switch),
     )
     _ip("-n", namespace, "addr", "add", f"{machine.address}/24", "dev", inside)
     for name in ("lo", inside):
         _ip("-n", namespace, "link", "set", name, "up")
-    _ip("-n", switch, "link", "set", f"port{number}", "master", "br0", "up")
+    _ip("-n", machine.switch, "link", "set", machine.port, "master", "br0", "up")
 
 
 def _end_all_in(namespace: str) -> None:

@@ -63,7 +63,7 @@ def refuse(project: Project, *arguments: str) -> str:
         (
             "workers: 2",
             "backend: locl",
-            "experiment.yaml:4: unknown backend 'locl'. Known: inline, local, spark. "
+            "experiment.yaml:4: unknown backend 'locl'. Known: inline, local, ray, spark. "
             "Did you mean 'local'?",
         ),
         (

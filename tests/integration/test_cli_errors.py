@@ -47,7 +47,7 @@ def test_a_directory_is_no_experiment_file(project, command):
         ("epoch=2", "unknown key 'epoch'."),
         (
             "backend=locl",
-            "unknown backend 'locl'. Known: inline, local, spark. Did you mean 'local'?",
+            "unknown backend 'locl'. Known: inline, local, ray, spark. Did you mean 'local'?",
         ),
         ("store=tasks.py", "the store must be a directory, but "),
         ("data=nowhere", "the dataset directory "),

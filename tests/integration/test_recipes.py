@@ -114,8 +114,8 @@ SHIPPED: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     ),
     "mlp6": (svhn, ("data.shards=1",)),
     "race_cifar10": (cifar, TOGETHER),
-    "race_mnist": (mnist, TOGETHER),
-    "race_svhn": (svhn, TOGETHER),
+    "race_mnist": (mnist, (*TOGETHER, "data.n_train=16")),
+    "race_svhn": (svhn, (*TOGETHER, "data.n_train=16")),
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import inspect
 import pickle
 import re
@@ -24,6 +25,7 @@ EXIT_CODES = {
     "ResumeMismatchError": 2,
     "DataError": 2,
     "ShardCorruptError": 1,
+    "StateLostError": 1,
     "StoreError": 1,
     "DiskFullError": 75,
     "CheckpointCorruptError": 1,
@@ -82,3 +84,10 @@ def test_the_tree_in_the_docstring_is_the_tree():
         drawn[name[0]] = path[depth - 1]
     parents = {error.__name__: error.__mro__[1].__name__ for error in ALL}
     assert drawn == {name: parent for name, parent in parents.items() if name != "CerebroError"}
+
+
+def test_the_number_of_an_error_of_a_store_survives_the_way_to_another_process() -> None:
+    error = errors.DiskFullError("full")
+    error.errno = errno.EROFS
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.errno) == (errors.DiskFullError, "full", errno.EROFS)

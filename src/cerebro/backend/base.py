@@ -128,6 +128,8 @@ class FailureKind(enum.StrEnum):
     MEMORY = "memory"
     #: The checkpoint it should start from is damaged.
     CORRUPT = "corrupt"
+    #: The state it should start from is gone: with the machine that had it.
+    LOST_STATE = "lost state"
     #: Nothing later can succeed either (a damaged shard, a full disk).
     FATAL = "fatal"
 
@@ -187,6 +189,8 @@ class Lost:
     cause: str
     #: The system has killed it for want of memory.
     is_memory: bool = False
+    #: Its machine, or whoever looked after it, is gone: nothing that its call has done.
+    is_machine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +219,12 @@ class Backend(Protocol):
     """Starts workers, carries visits and states; decides nothing.
 
     Every submitted visit is answered by exactly one Done, Failed or Lost, a job by an Answered,
-    Failed or Lost. A state stays readable until it is released. `save` and `post` may be called
-    from any thread, the rest from one.
+    Failed or Lost. Workers may join and be lost at any time, under numbers seen before or new; one
+    that is lost joins again, or not. If none is left and none can come, `events` raises.
+
+    A state stays readable until it is released, unless the machine that has it is lost: then a
+    visit that should start from it fails as LOST_STATE, and `save` raises StateLostError. It is
+    released like any other. `save` and `post` may be called from any thread, the rest from one.
     """
 
     def start(self, setup: Opening, workers: int) -> None:
@@ -251,7 +259,11 @@ class Backend(Protocol):
         ...
 
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
-        """Commit a state to the store; returns once it is durable."""
+        """Commit a state to the store; returns once it is durable.
+
+        Raises:
+            StateLostError: the state is gone. Nothing of it counts; files of it may be left.
+        """
         ...
 
     def release(self, state: StateRef) -> None:

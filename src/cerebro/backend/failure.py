@@ -6,7 +6,13 @@ import traceback
 
 from cerebro.backend.base import Failure, FailureKind
 from cerebro.backend.gang.ends import RankFailed
-from cerebro.errors import CheckpointCorruptError, DataError, ReplicaError, UsageError
+from cerebro.errors import (
+    CheckpointCorruptError,
+    DataError,
+    ReplicaError,
+    StateLostError,
+    UsageError,
+)
 from cerebro.train.memory import explain_memory, host_memory
 from cerebro.train.visit import Diverged, OutOfMemory
 
@@ -15,6 +21,7 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (OutOfMemory, FailureKind.MEMORY),
     (MemoryError, FailureKind.MEMORY),
     (CheckpointCorruptError, FailureKind.CORRUPT),
+    (StateLostError, FailureKind.LOST_STATE),
     (DataError, FailureKind.FATAL),
     (ReplicaError, FailureKind.FATAL),
     (UsageError, FailureKind.USAGE),

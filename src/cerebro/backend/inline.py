@@ -36,6 +36,9 @@ from cerebro.train.visit import State, VisitCall, VisitReport
 class InlineBackend:
     """Runs visits when `events` is called. For debugging, and the oracle of the tests."""
 
+    #: A worker may be a gang of several.
+    has_gangs = True
+
     def __init__(self, *, log_dir: str | None = None) -> None:
         self._queue: deque[tuple[int, VisitCall | Job, State | CheckpointRef | None]] = deque()
         #: Safe to put to from another thread or a signal handler.

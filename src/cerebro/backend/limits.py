@@ -41,6 +41,17 @@ class Limits:
         return cls(**given)
 
 
+def positive(name: str, value: object) -> float:
+    """An argument that must be a number above 0.
+
+    >>> positive("start_timeout", 30)
+    30.0
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"`{name} > 0` must hold, but got {name}={value!r}.")
+    return float(value)
+
+
 def _seconds(name: str) -> float:
     text = os.environ[name]
     try:

@@ -9,6 +9,7 @@ import os
 import selectors
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -51,6 +52,7 @@ from cerebro.errors import WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.store import explain
 from cerebro.train.visit import VisitCall
+from cerebro.types import Json
 
 #: Workers that die in a row before they are ready, after which no other is started.
 _START_ATTEMPTS = 3
@@ -66,10 +68,17 @@ class LocalBackend:
     Args:
         log_dir: Where the output of workers goes; default to ours.
         limits: When a worker is taken for hung; default to those of the environment.
+        first: The number of the first worker.
     """
 
-    def __init__(self, *, log_dir: str | None = None, limits: Limits | None = None) -> None:
+    #: A worker may be a gang of several.
+    has_gangs = True
+
+    def __init__(
+        self, *, log_dir: str | None = None, limits: Limits | None = None, first: int = 0
+    ) -> None:
         self._log_dir = log_dir
+        self._first = first
         self._limits = limits or Limits.from_environment()
         self._pace = Pace()
         #: When to look whether a worker hangs.
@@ -104,7 +113,7 @@ class LocalBackend:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._is_running = True
-        for index in range(workers):
+        for index in range(self._first, self._first + workers):
             self._spawn(index)
 
     def submit(
@@ -178,9 +187,18 @@ class LocalBackend:
                 found += worker.process.pulse.batches
         return found
 
+    def put(self, data: memoryview, meta: Mapping[str, Json]) -> StateRef:
+        """A copy of a state that was made elsewhere."""
+        slot = self._arena.allocate(data.nbytes)
+        self._arena.view(slot)[: data.nbytes] = data
+        return self._remember(SlotState(slot, data.nbytes, meta))
+
+    def view(self, state: StateRef) -> memoryview:
+        """The bytes of a state."""
+        return self._arena.view(self._slots[state.key])[: state.bytes]
+
     def save(self, state: StateRef, request: SaveRequest) -> CheckpointRef:
-        view = self._arena.view(self._slots[state.key])[: state.bytes]
-        return save_state(view, state, request)
+        return save_state(self.view(state), state, request)
 
     def release(self, state: StateRef) -> None:
         self._arena.free(self._slots.pop(state.key))
@@ -302,6 +320,9 @@ class LocalBackend:
 
     def _keep(self, state: SlotState, given: list[Slot]) -> StateRef:
         self._free([slot for slot in given if slot != state.slot])
+        return self._remember(state)
+
+    def _remember(self, state: SlotState) -> StateRef:
         key, self._next_key = self._next_key, self._next_key + 1
         self._slots[key] = state.slot
         return StateRef(key, state.bytes, state.meta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import cast
+from typing import Any, cast
 
 import cloudpickle
 
@@ -18,8 +18,12 @@ from cerebro.backend.base import (
     WorkerInfo,
 )
 from cerebro.errors import DataError, UsageError, WorkerError
+from cerebro.storage import Store, open_store
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import save as save_checkpoint
+
+#: What workers on other machines do as the driver does, unless these are set up otherwise.
+_TRAVELLING = ("KERAS_BACKEND",)
 
 
 def pack(setup: Opening) -> bytes:
@@ -32,6 +36,17 @@ def pack(setup: Opening) -> bytes:
             f"pickled: {type(error).__name__}: {error}. Open files, locks and the like where they "
             "are used instead of keeping them in the task."
         ) from error
+
+
+def store_of(opening: Opening) -> Store | None:
+    """Where workers with this opening write."""
+    found: Any = getattr(opening, "store", None) or getattr(opening, "out", None)
+    return open_store(found) if isinstance(found, str) else found
+
+
+def travelling_environment() -> dict[str, str]:
+    """Variables that decide what workers compute, wherever they are."""
+    return {name: os.environ[name] for name in _TRAVELLING if name in os.environ}
 
 
 def cannot_start(failure: Failure) -> Exception:

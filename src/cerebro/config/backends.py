@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
 
 from cerebro.backend.base import Backend
 from cerebro.backend.inline import InlineBackend
-from cerebro.backend.local import LocalBackend
 from cerebro.config import arguments
 from cerebro.config.machine import default_workers
-from cerebro.config.resolve import BACKENDS, backend_reference, load_reference
+from cerebro.config.resolve import BACKENDS, backend_reference, load_reference, split_backend
 from cerebro.errors import UsageError
 
 _METHODS = ("start", "submit", "events", "post", "progress", "save", "release", "stop")
@@ -22,6 +22,7 @@ class BackendChoice:
         backend: A name, or a backend, which is used for one run after another.
         workers: How many; default what the backend says, else what fits the machine.
         threads: Of each worker; default what the backend says, else 1.
+        requirements: A file of packages that workers on other machines need.
 
     >>> choice = BackendChoice("inline", workers=2)
     >>> choice.is_inline, choice.threads, choice.count("cpu")
@@ -29,23 +30,34 @@ class BackendChoice:
     """
 
     def __init__(
-        self, backend: object, workers: int | None = None, threads: int | None = None
+        self,
+        backend: object,
+        workers: int | None = None,
+        threads: int | None = None,
+        requirements: str | os.PathLike[str] | None = None,
     ) -> None:
         self._class: Any = None
         self._given: Any = None
+        self.workers = arguments.optional_count("workers", workers)
         if isinstance(backend, str):
-            self.name = backend
-            self._class = load_reference(backend_reference(backend), BACKENDS[backend].hint)
+            reference = backend_reference(backend)
+            self.name, address = split_backend(backend)
+            self._class = load_reference(reference, BACKENDS[self.name].hint)
             if hasattr(self._class, "num_workers"):
                 # It belongs to something that is there already, as a cluster is.
-                self._given = self._class()
+                where = {} if address is None else {"address": address}
+                self._given = self._class(num_workers=self.workers, **where)
         else:
             _check(backend)
             self.name, self._given = type(backend).__name__, backend
-        self.workers = arguments.optional_count("workers", workers)
+        if requirements is not None and hasattr(self._given, "requirements"):
+            self._given.requirements = os.path.abspath(requirements)
         own = getattr(self._given, "threads_per_worker", 1)
         self.threads: int = own if threads is None else threads
         self.threads = arguments.count("threads_per_worker", self.threads)
+        if hasattr(self._given, "threads"):
+            # How many workers there is room for depends on it.
+            self._given.threads = self.threads
 
     @property
     def is_inline(self) -> bool:
@@ -55,18 +67,32 @@ class BackendChoice:
     @property
     def has_gangs(self) -> bool:
         """Whether a worker can be a gang of several."""
-        known = self._class or type(self._given)
-        return issubclass(known, InlineBackend | LocalBackend)
+        return bool(getattr(self._class or self._given, "has_gangs", False))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all workers are on this machine, for certain."""
+        # Of the class: to ask a cluster for its machines is for those who need to know.
+        return not hasattr(self._class or type(self._given), "workers_per_host")
 
     def make(self, log_dir: str) -> Backend:
         """The backend of the next run."""
-        made = self._class(log_dir=log_dir) if self._given is None else self._given
-        return cast(Backend, made)
+        if self._given is None:
+            return cast(Backend, self._class(log_dir=log_dir))
+        if hasattr(self._given, "log_dir"):
+            self._given.log_dir = log_dir
+        return cast(Backend, self._given)
 
     def count(self, device: str) -> int:
         """Workers of a run on this device."""
         own: int | None = getattr(self._given, "num_workers", None)
         return self.workers or own or default_workers(device, self.threads)
+
+    def count_on_host(self, device: str) -> int:
+        """Workers of a run on each of its machines."""
+        every = self.count(device)
+        own: int | None = getattr(self._given, "workers_per_host", None)
+        return every if own is None else min(own, every)
 
 
 def _check(backend: object) -> None:
@@ -75,5 +101,5 @@ def _check(backend: object) -> None:
         hint = f" Make one: {backend.__name__}()." if isinstance(backend, type) else ""
         raise UsageError(
             f"backend must be one of {', '.join(sorted(BACKENDS))}, or an object such as "
-            f"SparkBackend(), but got {backend!r:.200}.{hint}"
+            f"RayBackend(), but got {backend!r:.200}.{hint}"
         )

@@ -11,8 +11,8 @@ from cerebro.errors import MissingDependencyError, UsageError
 _SHOWN_LINES = 5
 
 
-def install_requirements(file: str | os.PathLike[str]) -> None:
-    """Install the packages of a requirements file into this Python's environment.
+def install_requirements(file: str | os.PathLike[str] | None) -> None:
+    """Install the packages of a requirements file, if there is one, into this environment.
 
     Workers on this machine use the same. Packages that are there already are left alone.
 
@@ -20,6 +20,8 @@ def install_requirements(file: str | os.PathLike[str]) -> None:
         UsageError: There is no such file.
         MissingDependencyError: pip could not install all of them; nothing else is started.
     """
+    if file is None:
+        return
     path = os.path.abspath(os.path.expanduser(os.fspath(file)))
     if not os.path.isfile(path):
         raise UsageError(f"requirements must name a file, but there is no {path}.")

@@ -23,8 +23,8 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class BackendEntry:
     """A backend that can be named in an experiment."""
 
-    #: `module:Class`; None where this version has none yet.
-    reference: str | None
+    #: `module:Class`.
+    reference: str
     #: What to do where it can not be imported.
     hint: str
 
@@ -37,7 +37,10 @@ BACKENDS: Mapping[str, BackendEntry] = {
     "local": BackendEntry(
         reference="cerebro.backend.local:LocalBackend", hint="Reinstall cerebro."
     ),
-    "ray": BackendEntry(reference=None, hint="Use backend 'local'."),
+    "ray": BackendEntry(
+        reference="cerebro.backend.ray.backend:RayBackend",
+        hint="Install it with `pip install 'cerebro[ray]'`.",
+    ),
     "spark": BackendEntry(
         reference="cerebro.backend.spark.backend:SparkBackend",
         hint="Install it with `pip install 'cerebro[spark]'`.",
@@ -73,18 +76,31 @@ def check_run_name(name: str) -> str:
     )
 
 
+def split_backend(text: str) -> tuple[str, str | None]:
+    """A backend's name, and the address of a cluster where it is named with one.
+
+    >>> split_backend("ray://10.0.0.7:10001"), split_backend("ray:10.0.0.7:6379")
+    (('ray', 'ray://10.0.0.7:10001'), ('ray', '10.0.0.7:6379'))
+    >>> split_backend("local")
+    ('local', None)
+    """
+    name, colon, rest = text.partition(":")
+    if name != "ray" or not colon:
+        return text, None
+    if not rest.strip("/"):
+        raise UsageError(f"a Ray cluster is named as ray:HOST:PORT, but got {show(text)}.")
+    return name, text if rest.startswith("//") else rest
+
+
 def backend_reference(name: str) -> str:
     """The `module:Class` of a backend.
 
     >>> backend_reference("inline")
     'cerebro.backend.inline:InlineBackend'
     """
-    entry = BACKENDS.get(name)
+    entry = BACKENDS.get(split_backend(name)[0])
     if entry is None:
-        known = [key for key, known in BACKENDS.items() if known.reference]
-        raise UsageError(unknown("backend", name, known))
-    if entry.reference is None:
-        raise UsageError(f"backend {name!r} does not exist yet in this version. {entry.hint}")
+        raise UsageError(unknown("backend", name, list(BACKENDS)))
     return entry.reference
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -258,3 +258,32 @@ def write_yaml(tree: Json) -> str:
     """
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=None)
     return str(text)
+
+
+class _Readable(yaml.SafeDumper):
+    """Writes a text of several lines as such."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Readable.add_representer(str, _represent)
+
+
+def write_documents(trees: Iterable[Json]) -> str:
+    """Documents one after the other as YAML, keys in their order, one to a line.
+
+    >>> print(write_documents([{"data": {"a.txt": "one\\ntwo\\n"}}, {"kind": "Job"}]), end="")
+    data:
+      a.txt: |
+        one
+        two
+    ---
+    kind: Job
+    """
+    texts = (
+        yaml.dump(tree, Dumper=_Readable, sort_keys=False, allow_unicode=True) for tree in trees
+    )
+    return "---\n".join(texts)

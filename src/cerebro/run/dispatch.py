@@ -60,7 +60,7 @@ class Dispatcher:
             shard=shard,
             is_held_out=live.fold is not None and not is_training,
             verify=not (self.verifier and self.verifier.has_checked(split, shard)),
-            attempt=visit.attempt,
+            attempt=live.attempt_at(visit.attempt),
             batch_size=spec.batch_size_of(params[0]),
             probe=is_training and self.is_probing,
             stack=live.stacking,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Callable
 
@@ -20,14 +19,15 @@ from cerebro.backend.base import (
     Setup,
     WorkerInfo,
 )
-from cerebro.errors import CheckpointCorruptError, ReplicaError, ShardCorruptError, UsageError
 from cerebro.run.aggregation import Aggregator
+from cerebro.run.answers import cause_of, fatal_error, visit_done, visit_failed
 from cerebro.run.checks import check_metric
-from cerebro.run.committer import Commit, CommitFailed, Committed
+from cerebro.run.committer import Commit, CommitFailed, Committed, Dropped
 from cerebro.run.conduct import Conduct
 from cerebro.run.direction import Direction
 from cerebro.run.dispatch import Dispatcher
 from cerebro.run.entry import entries
+from cerebro.run.homes import Homes
 from cerebro.run.ledger import Ledger
 from cerebro.run.orders import Orders
 from cerebro.run.prelude import Prelude
@@ -50,10 +50,6 @@ from cerebro.train.visit import VisitCall
 from cerebro.types import TrialStatus
 
 SWITCH_S = 0.0005
-
-_CAUSES = {FailureKind.DIVERGED: mop.Cause.DIVERGED, FailureKind.MEMORY: mop.Cause.MEMORY}
-
-logger = logging.getLogger("cerebro.run")
 
 
 class Driver:
@@ -93,6 +89,8 @@ class Driver:
         lag = None if spec.checkpoint is Checkpointing.OFF else 1
         self._planner = mop.Planner(spec.train_shards, spec.val_shards, max_lag=lag)
         self._states = States(backend.release, memory_bytes)
+        # Folds number their shards otherwise.
+        self._homes = Homes(0 if spec.folds else spec.train_shards, workers)
         self._reporter = Reporter(track, workers)
         self._seconds = seconds
         self._prelude = Prelude(
@@ -143,12 +141,12 @@ class Driver:
                 signals.ignore()
                 sys.setswitchinterval(switch_s)
                 self._stopping.close()
-                self._ledger.close()
+                self._ledger.close(now=signals.is_urgent)
                 if self._dispatcher.verifier is not None:
                     self._dispatcher.verifier.close()
                 self._backend.stop()
         # Before the run begins the planner knows no trial and calls that finished.
-        is_finished = self._ledger.is_open and self._planner.finished
+        is_finished = self._ledger.is_open and self._roster.is_through
         if self._stopping.is_asked and not is_finished:
             raise self._stopping.error()
         return self._reporter.summary()
@@ -171,7 +169,7 @@ class Driver:
             return False
         if self._stopping.is_asked:
             return self._stopping.is_through
-        return self._planner.finished and not self._dispatcher
+        return self._roster.is_through and not self._dispatcher
 
     # Before the first visit
 
@@ -181,16 +179,12 @@ class Driver:
             self._is_ready = True
             self._ready(info)
         self._reporter.worker(info.worker, alive=True, cause=None)
+        joined = self._homes.joined(info)
         if self._ledger.is_open:
-            self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
+            for each in joined:
+                self._act(self._planner.handle(each))
         else:
             self._prelude.joined(info)
-
-    def _home(self, info: WorkerInfo) -> frozenset[int]:
-        """Shards that a worker should keep to; on the CPU all workers share one copy of all."""
-        if info.device == "cpu" or self._spec.folds:
-            return frozenset()
-        return frozenset(range(info.worker, self._spec.train_shards, self._workers))
 
     def _bell(self) -> contextlib.AbstractContextManager[object]:
         """Wakes the loop when somebody sends a command."""
@@ -202,8 +196,8 @@ class Driver:
         self._ledger.open(threaded=self._threaded)
         for entry in entries(self._run.history, self._spec):
             self._roster.enter(entry)
-        for info in self._prelude.workers.values():
-            self._act(self._planner.handle(mop.WorkerJoined(info.worker, self._home(info))))
+        for joined in self._homes.all():
+            self._act(self._planner.handle(joined))
         self._conduct.look()
         if self._seconds is not None:
             self._stopping.after(max(0.0, self._seconds - self._reporter.now()), TimeUp())
@@ -235,7 +229,9 @@ class Driver:
             self._states.replace(unit, event.state)
             self._states.hold(event.state)
         self._states.drop(source)
-        instructions = self._planner.handle(self._visit_done(event, now - started))
+        # Without threads nothing shall depend on the clock: visits are planned by their number.
+        seconds = now - started if self._threaded else 0.0
+        instructions = self._planner.handle(visit_done(event, live, seconds))
         # The next visit starts before this one is written out.
         self._submit(instructions, after_save=after_save)
         if not live.alive and diverged:
@@ -253,53 +249,33 @@ class Driver:
         self._conclude(instructions)
         self._roster.settle(live)
 
-    def _visit_done(self, event: Done, seconds: float) -> mop.VisitDone:
-        call = event.call
-        # Without threads nothing shall depend on the clock: visits are planned by their number.
-        planned = seconds if self._threaded else 0.0
-        return mop.VisitDone(
-            *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker), planned
-        )
-
     def _discard(self, event: Done, live: LiveUnit) -> None:
         """A visit of a unit that was given up or withdrawn meanwhile."""
         self._states.drop(self._dispatcher.take(event.worker)[0])
         if event.state is not None:
             self._backend.release(event.state)
-        self._act(self._planner.handle(self._visit_done(event, 0.0)))
+        self._act(self._planner.handle(visit_done(event, live, 0.0)))
         self._roster.settle(live)
 
     def _failed(self, event: Failed) -> None:
         failure, call = event.failure, event.call
-        if failure.kind is FailureKind.FATAL:
-            is_drift = failure.error == ReplicaError.__name__
-            raise (ReplicaError if is_drift else ShardCorruptError)(failure.message)
+        error = fatal_error(event, is_probing=self._dispatcher.is_probing)
+        if error is not None:
+            raise error
         if not isinstance(call, VisitCall):
             is_final = failure.kind is FailureKind.USAGE
             self._prelude.failed(call, failure.message, is_final=is_final)
             return
         self._states.drop(self._dispatcher.take(event.worker)[0])
-        if failure.kind is FailureKind.CORRUPT:
-            raise CheckpointCorruptError(failure.message)
-        if call.probe and self._dispatcher.is_probing and failure.kind is FailureKind.USAGE:
-            raise UsageError(failure.message)
-        live = self._roster[call.unit]
-        cause = _CAUSES.get(failure.kind, mop.Cause.ERROR)
-        if not live.is_abandoned:
+        live, cause = self._roster[call.unit], cause_of(event)
+        if failure.kind is FailureKind.LOST_STATE:
+            self._roster.lose(live, failure.message, call)
+        elif not live.is_abandoned:
             live.failure = failure
             if cause is mop.Cause.MEMORY and live.lacks_memory(call) and failure.is_splittable:
                 self._roster.split(live, call)
                 cause = mop.Cause.AGAIN
-        is_diverged = cause is mop.Cause.DIVERGED
-        self._act(
-            self._planner.handle(
-                mop.VisitFailed(
-                    *(call.unit, call.epoch, call.step, _phase(call), call.attempt, event.worker),
-                    cause,
-                    failure.message if is_diverged else failure.signature,
-                )
-            )
-        )
+        self._act(self._planner.handle(visit_failed(event, call, live, cause)))
         self._roster.settle(live)
 
     def _lost(self, event: Lost) -> None:
@@ -313,9 +289,11 @@ class Driver:
                 self._roster[event.call.unit].lose(message)
         self._reporter.worker(event.worker, alive=False, cause=event.cause)
         self._prelude.lost(event.worker)
+        self._homes.lost(event.worker)
         if event.call is not None and not isinstance(event.call, VisitCall):
             self._prelude.failed(event.call, message)
-        cause = mop.Cause.MEMORY if event.is_memory else mop.Cause.LOST
+        lost = mop.Cause.AGAIN if event.is_machine else mop.Cause.LOST
+        cause = mop.Cause.MEMORY if event.is_memory else lost
         self._act(self._planner.handle(mop.WorkerLost(event.worker, cause)))
         if isinstance(event.call, VisitCall):
             self._roster.settle(self._roster[event.call.unit])
@@ -325,6 +303,8 @@ class Driver:
         if isinstance(payload, Committed):
             for commit in payload.commits:
                 self._committed(commit)
+        elif isinstance(payload, Dropped):
+            self._dropped(payload)
         elif isinstance(payload, Broken | CommitFailed | ShardDamaged):
             raise payload.error
         elif isinstance(payload, StopRequested) and not self._stopping.is_asked:
@@ -357,6 +337,13 @@ class Driver:
         if live is not None:
             self._roster.settle(live)
 
+    def _dropped(self, dropped: Dropped) -> None:
+        live = self._ledger.drop(dropped.commit)
+        if dropped.commit.state is not None:
+            self._roster.lose(live, dropped.reason)
+            self._take_held(live)
+        self._roster.settle(live)
+
     def _take_held(self, live: LiveUnit) -> None:
         if live.held is not None:
             (event, now), live.held = live.held, None
@@ -385,7 +372,3 @@ class Driver:
                 self._roster.finish(self._roster[instruction.unit])
             elif isinstance(instruction, mop.UnitFailed):
                 self._roster.give_up(self._roster[instruction.unit], instruction)
-
-
-def _phase(call: VisitCall) -> mop.Phase:
-    return mop.Phase.TRAIN if call.is_training else mop.Phase.EVAL

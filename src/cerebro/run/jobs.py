@@ -62,6 +62,8 @@ def carry_out(
         is_started: The backend was started with this setup already.
     """
     if not jobs:
+        # It may be connected already, to say how many workers there are.
+        backend.stop()
         return
     work = _Work(jobs, backend, done)
     stopping = StopSignals(lambda number: backend.post(StopRequested(number)))

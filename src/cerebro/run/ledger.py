@@ -73,7 +73,7 @@ class Ledger:
             raise CerebroError("nothing can be committed before the run begins.")
         self.pending += 1
         if live is not None:
-            commit.unit = live.id
+            commit.unit, commit.rewinds = live.id, live.rewinds
             live.commits += 1
         self._committer.put(commit)
 
@@ -129,9 +129,33 @@ class Ledger:
         live = None if commit.unit is None else self._units.get(commit.unit)
         if live is not None:
             live.commits -= 1
+            live.reach(commit.visits)
             if live.is_stack and not commit.visits:
                 self._thin_out(live.id)
         return live
+
+    def drop(self, commit: Commit) -> LiveUnit:
+        """A commit will not be durable, since a state is lost. Whose it was."""
+        self.pending -= 1
+        self._states.drop(commit.state)
+        self._taking -= {(ref.unit, ref.name) for ref, _ in commit.extracts}
+        live = self._units[cast(int, commit.unit)]
+        live.commits -= 1
+        live.is_saving = live.is_saving and commit.state is None
+        live.rewinds = max(live.rewinds, commit.rewinds + 1)
+        live.forgotten += sum(record["type"] == "visit" for record in commit.records)
+        return live
+
+    def roll_back(self, live: LiveUnit) -> bool:
+        """Journal that visits without a checkpoint are lost, if there are any; whether so."""
+        history = self._run.history
+        past = history.stacks[live.id] if live.is_stack else history.trials[live.id]
+        visits = past.checkpoints[-1].visits if past.checkpoints else 0
+        if visits == past.visits:
+            return False
+        whose = {"stack": stack_unit(live.id)} if live.is_stack else {"trial": live.id}
+        self.put(Commit([{"type": "rollback", **whose, "visits": visits}]), live)
+        return True
 
     def _thin_out(self, unit: int) -> None:
         """Of a stack with many checkpoints, take out of the oldest what is still wanted."""
@@ -161,10 +185,10 @@ class Ledger:
             self._has_checked_space = True
             check_space(self._run.store, self._spec, self._run.history, state_bytes=trial_bytes)
 
-    def close(self) -> None:
-        """Finish what was put."""
+    def close(self, *, now: bool = False) -> None:
+        """Finish what was put; now: as much of it as can be done in a few seconds."""
         if self._committer is not None:
-            self._committer.close()
+            self._committer.close(now=now)
 
 
 def taken_record(ref: CheckpointRef) -> Record:

@@ -31,17 +31,17 @@ class Prelude:
         self._submit = submit
         self._begin = begin
         #: Those that wait for the run to begin.
-        self.workers: dict[int, WorkerInfo] = {}
+        self._workers: dict[int, WorkerInfo] = {}
 
     def joined(self, info: WorkerInfo) -> None:
         """A worker is there."""
-        self.workers[info.worker] = info
-        if len(self.workers) == 1:
+        self._workers[info.worker] = info
+        if len(self._workers) == 1:
             self._ask(info.worker)
 
     def lost(self, worker: int) -> None:
         """A worker is gone."""
-        self.workers.pop(worker, None)
+        self._workers.pop(worker, None)
 
     def answered(self, event: Answered) -> None:
         """A worker has looked at the trials."""
@@ -55,8 +55,8 @@ class Prelude:
         if record is not None:
             self._run.append(record)
             self._begin()
-        elif self.workers:
-            self._ask(next(iter(self.workers)))
+        elif self._workers:
+            self._ask(next(iter(self._workers)))
 
     def _ask(self, worker: int) -> None:
         trials = self._surveyor.due()

@@ -25,7 +25,6 @@ class Reporter:
         self._track = track
         self._efficiency = Efficiency(workers)
         self._origin = time.perf_counter()
-        self._lost: set[int] = set()
         #: Of each worker: when it last answered; how long it then stood idle for a checkpoint.
         self._answered: dict[int, float] = {}
         self._idle_for_save: dict[int, float] = {}
@@ -96,11 +95,9 @@ class Reporter:
             self._track(visit)
 
     def worker(self, worker: int, *, alive: bool, cause: str | None) -> None:
-        """A worker joined or was lost. Those of the start count from the first dispatch on."""
+        """A worker joined or was lost."""
         now = self.now()
-        if not alive or worker in self._lost:
-            self._lost.add(worker)
-            self._efficiency.worker(worker, alive=alive, time_s=now)
+        self._efficiency.worker(worker, alive=alive, time_s=now)
         self._track(records.WorkerChanged(worker=worker, alive=alive, cause=cause, time_s=now))
 
     def durable(self, record: Mapping[str, Json], history: RunHistory) -> None:

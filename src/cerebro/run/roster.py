@@ -10,11 +10,12 @@ from cerebro.run.aggregation import AggregationFailed, Aggregator
 from cerebro.run.committer import Commit
 from cerebro.run.dispatch import Dispatcher
 from cerebro.run.entry import Entry, entry, is_under_way, trial_entry
+from cerebro.run.history import TrialHistory
 from cerebro.run.ledger import Ledger
 from cerebro.run.recovery import OpenRun
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
-from cerebro.run.unit import LiveUnit, Record
+from cerebro.run.unit import LOSSES, LiveUnit, Record
 from cerebro.train.visit import VisitCall
 from cerebro.types import TrialStatus, unit_id
 
@@ -46,6 +47,8 @@ class Roster:
         self._dispatcher = dispatcher
         self._act = act
         self._units: dict[int, LiveUnit] = {}
+        #: The run is being stopped: those that must go back are left to the next driver.
+        self.is_closing = False
         #: Makes an epoch's metrics of those of its batches.
         self.aggregator = Aggregator(None)
 
@@ -55,9 +58,17 @@ class Roster:
     def __iter__(self) -> Iterator[LiveUnit]:
         return iter(list(self._units.values()))
 
+    @property
+    def is_through(self) -> bool:
+        """Whether nothing is left to do, not by the next driver either."""
+        return self._planner.finished and not any(live.lost for live in self._units.values())
+
     def enter(self, entered: Entry) -> None:
         """A unit begins, or goes on."""
-        live = self._units[entered.live.id] = entered.live
+        live = entered.live
+        if live.id in self._units:
+            live.succeed(self._units[live.id])
+        self._units[live.id] = live
         if entered.checkpoint is not None:
             self._states.restore(live.id, entered.checkpoint)
         self._ledger.enter(live)
@@ -156,6 +167,28 @@ class Roster:
         else:
             self.end(live, TrialStatus.FAILED, failed.reason)
 
+    def lose(self, live: LiveUnit, reason: str, call: VisitCall | None = None) -> None:
+        """The state is gone that a visit should begin with, or that was to be saved.
+
+        If it is durable, the next attempt begins with the checkpoint. Else the unit goes back to
+        the one before, as a resume would; a state that is being saved may still become that.
+        """
+        is_settled = live.given_up is not None or live.lost is not None
+        if is_settled or (call is not None and live.is_abandoned):
+            return
+        is_durable = call is not None and self._states.lose(live.id)
+        if live.lose_state(call if is_durable else None):
+            live.failure = None
+            # Its end may have been on its way behind what is lost.
+            live.alive = {t.number: None for t in self._trials_of(live) if is_under_way(t)}
+            self._act(self._planner.handle(mop.UnitStopped(live.id)))
+            often = f"its state was lost {LOSSES} times and nothing became durable in between"
+            failed = mop.UnitFailed(live.id, f"{often}; the last time: {reason}", mop.Cause.LOST)
+            self.give_up(live, failed)
+        elif not is_durable:
+            live.go_back(reason)
+            self._act(self._planner.handle(mop.UnitStopped(live.id)))
+
     def split(self, live: LiveUnit, call: VisitCall) -> None:
         """From now on a trial's batches are trained in smaller parts, for the same steps."""
         before, rows = call.micro_batch or call.batch_size, call.smaller_micro_batch
@@ -168,25 +201,44 @@ class Roster:
         self._ledger.put(Commit([record]), live)
 
     def settle(self, live: LiveUnit) -> None:
-        """Once nothing of a unit is under way: it leaves, or is dissolved, if it was to be."""
+        """Once nothing of a unit is under way: it leaves, goes back or is dissolved."""
         if live.commits or live.held is not None or self._dispatcher.is_busy(live.id):
             return
         if live.given_up is not None:
             self._dissolve(live)
+        elif live.lost is not None:
+            self._go_back(live)
         elif live.is_leaving:
-            live.is_leaving = False
-            live.alive = {}
             self._act(self._planner.handle(mop.UnitStopped(live.id)))
             if self._spec.checkpoint is not Checkpointing.OFF:
                 self._states.forget_unsaved(live.id)
-            history = self._run.history
-            # Meanwhile it may have been decided that some go on, also of those not in it now.
-            for number in history.stacks[live.id].trials if live.is_stack else live.params:
-                trial = history.trials[number]
-                unit = number if trial.stack is None else trial.stack
-                if unit == live.id and is_under_way(trial):
-                    self.enter(entry(trial, history, self._spec))
-                    return
+            self._enter_again(live)
+
+    def _go_back(self, live: LiveUnit) -> None:
+        """Forget what is not durable, and enter again."""
+        is_wanted = any(not trial.status.is_final for trial in self._trials_of(live))
+        if is_wanted and (self.is_closing or self._ledger.roll_back(live)):
+            return
+        if is_wanted:
+            what = "goes back to its last checkpoint, since its state is lost"
+            logger.warning("%s %s: %s", unit_id(live.id), what, live.lost)
+        self._states.forget(live.id)
+        live.first_attempt = live.next_attempt
+        self._enter_again(live)
+
+    def _enter_again(self, live: LiveUnit) -> None:
+        """A unit has left; it may have been decided that some of it, old members too, go on."""
+        live.is_leaving, live.lost, live.alive = False, None, {}
+        trial = next(filter(is_under_way, self._trials_of(live)), None)
+        if trial is not None:
+            self.enter(entry(trial, self._run.history, self._spec))
+
+    def _trials_of(self, live: LiveUnit) -> list[TrialHistory]:
+        """The trials that are in a unit, those too that are not worked on."""
+        history = self._run.history
+        numbers = history.stacks[live.id].trials if live.is_stack else live.params
+        found = (history.trials[number] for number in numbers)
+        return [t for t in found if live.id == (t.number if t.stack is None else t.stack)]
 
     def _find(self, number: int) -> LiveUnit | None:
         """The unit in which a trial is alive."""

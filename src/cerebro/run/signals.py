@@ -62,6 +62,8 @@ class StopSignals:
     def __init__(self, stop: Callable[[int], None]) -> None:
         self._stop = stop
         self._seen = 0
+        #: A second one has come: nothing may be waited for.
+        self.is_urgent = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -82,4 +84,5 @@ class StopSignals:
         if self._seen == 1:
             self._stop(number)
         elif self._seen == 2:
+            self.is_urgent = True
             raise interrupted(number, "stopped at once; the same command resumes the run.")

@@ -56,6 +56,13 @@ class States:
         """The unit's current state, unless it is durable."""
         return None if unit in self._durable else self._current.get(unit)
 
+    def lose(self, unit: int) -> bool:
+        """The unit's current state is gone; whether the unit goes on from its checkpoint, alike."""
+        if self.unsaved(unit) is not None:
+            return False
+        self.forget(unit)
+        return True
+
     def hand_over(self, unit: int) -> bool:
         """Give up the unit's current state to a visit, if it is durable and nobody else's.
 

@@ -62,6 +62,7 @@ class Stopping:
     def begin(self, number: int) -> None:
         """The run is asked to stop."""
         self.number = number
+        self._roster.is_closing = True
         self.after(LINGER_S, LingerOver())
         self.after(GRACE_S, GraceOver())
 
@@ -101,6 +102,7 @@ class Stopping:
         trials = self._run.history.trials.values()
         saved = sum(trial.visits - trial.parent_visits for trial in trials)
         lost = sum(live.num_waiting * len(live.alive) for live in self._waiting())
+        lost += sum(live.forgotten * len(live.alive) for live in self._roster if live.lost)
         if lost:
             told = (
                 f"{saved} visits are saved, {lost} more could not be in time and are trained "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,9 @@ from cerebro.train.visit import Batches, Stacking, Sums, VisitCall
 from cerebro.types import Json, Metrics, Params, TrialStatus, stack_unit
 
 Record = dict[str, Json]
+
+#: How often a unit loses its state, while no more of it becomes durable, until it is given up.
+LOSSES = 10
 
 _NO_BATCHES = Aggregator(None)
 
@@ -54,6 +58,18 @@ class LiveUnit:
     given_up: str | None = None
     #: It shall leave the plan as soon as nothing of it is under way.
     is_leaving: bool = False
+    #: Why it goes back to its last checkpoint, as soon as nothing of it is under way; how often it
+    #: was to, and visits that are forgotten by that.
+    lost: str | None = None
+    rewinds: int = 0
+    forgotten: int = 0
+    #: Losses of its state, and of that of a visit which was durable, since more became durable
+    #: than ever before: so many visits.
+    losses: Counter[tuple[int, int, bool] | None] = field(default_factory=Counter)
+    reached: int = 0
+    #: The number of a first attempt since it last went back, and of one that was not made yet.
+    first_attempt: int = 0
+    next_attempt: int = 0
     #: The params of the trial whose state it begins with, and the visits behind that state.
     origin: tuple[Params, int] | None = None
     #: Rows that its batches are split into.
@@ -66,6 +82,35 @@ class LiveUnit:
     @property
     def is_stack(self) -> bool:
         return self.stacking is not None
+
+    def succeed(self, before: LiveUnit) -> None:
+        """It was in the plan before, and has left it since."""
+        self.rewinds, self.losses, self.reached = before.rewinds, before.losses, before.reached
+        self.first_attempt, self.next_attempt = before.first_attempt, before.next_attempt
+
+    def lose_state(self, call: VisitCall | None) -> bool:
+        """Its state is lost, or that of a visit which is durable; whether that is so too often."""
+        visit = None if call is None else (call.epoch, call.step, call.is_training)
+        self.losses[visit] += 1
+        return self.losses[visit] >= LOSSES
+
+    def go_back(self, reason: str) -> None:
+        """What is not durable of it is of no use."""
+        self.lost = reason
+        self.forgotten += self.num_waiting
+        self.waiting = []
+
+    def reach(self, visits: int) -> None:
+        """So many visits are durable."""
+        if visits > self.reached:
+            self.reached = visits
+            self.losses.clear()
+
+    def attempt_at(self, attempt: int) -> int:
+        """The number of an attempt at a visit, apart from all before it went back."""
+        attempt += self.first_attempt
+        self.next_attempt = max(self.next_attempt, attempt + 1)
+        return attempt
 
     def lacks_memory(self, call: VisitCall) -> bool:
         """A visit ran out of memory; whether it did before, so that it was alone now."""
@@ -82,7 +127,7 @@ class LiveUnit:
     @property
     def is_abandoned(self) -> bool:
         """Whether answers of its visits are of no use any more."""
-        return self.given_up is not None or not self.alive
+        return self.given_up is not None or self.lost is not None or not self.alive
 
     @property
     def num_waiting(self) -> int:

@@ -209,19 +209,17 @@ def collect(store: Store, unit: int, keep: Collection[str]) -> int:
     return len(names)
 
 
-def sweep(store: Store) -> int:
+def sweep(store: Store, unit: int | None = None) -> int:
     """Remove what killed writers left half written; the number of files removed.
 
     Only for the process that holds the run's lock.
+
+    Args:
+        unit: Look at its checkpoints alone: whoever wrote one of them was killed.
     """
     if not store.leaves_temps:
         return 0
-    directories = [""]
-    for top in (layout.TRIALS, layout.STACKS):
-        directories.append(top)
-        for name in store.list(top):
-            if _UNIT.fullmatch(name):
-                directories += [f"{top}/{name}", f"{top}/{name}/checkpoints"]
+    directories = _directories(store) if unit is None else [layout.checkpoints(unit)]
     count = 0
     for directory in directories:
         for name in store.list(directory):
@@ -229,6 +227,17 @@ def sweep(store: Store) -> int:
                 store.remove(f"{directory}/{name}" if directory else name)
                 count += 1
     return count
+
+
+def _directories(store: Store) -> list[str]:
+    """All that a run writes whole files into."""
+    found = [""]
+    for top in (layout.TRIALS, layout.STACKS):
+        found.append(top)
+        for name in store.list(top):
+            if _UNIT.fullmatch(name):
+                found += [f"{top}/{name}", f"{top}/{name}/checkpoints"]
+    return found
 
 
 def _manifest(ref: CheckpointRef, meta: Mapping[str, Json]) -> bytes:

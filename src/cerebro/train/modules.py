@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
+import glob
 import importlib.util
 import os
 import sys
@@ -67,10 +70,27 @@ class UserModules:
 
     def _is_below(self, path: str) -> bool:
         path = os.path.abspath(path)
-        is_installed = any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALLED)
-        return (
-            path.startswith(self._roots) and not is_installed and not path.startswith(self._others)
-        )
+        if not path.startswith(self._roots) or path.startswith(self._others):
+            return False
+        if any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALLED):
+            return False
+        folder, name = os.path.split(path)
+        while name and path.startswith(self._roots):
+            if name in _installed_in(folder):
+                return False
+            path = folder
+            folder, name = os.path.split(path)
+        return True
+
+
+@functools.cache
+def _installed_in(folder: str) -> frozenset[str]:
+    """What pip has put into a folder of the user's, as `pip install --target` does."""
+    found: set[str] = set()
+    for record in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+        with contextlib.suppress(OSError), open(record, encoding="utf-8", errors="replace") as file:
+            found.update(line.partition(",")[0].partition("/")[0] for line in file)
+    return frozenset(found)
 
 
 def _folder(path: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro import __version__
-from cerebro.backend.gang import agent
+from cerebro.backend.gang import seek
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
@@ -260,7 +260,7 @@ def test_an_agent_that_finds_nobody_says_so():
 
 
 def test_an_agent_that_is_sent_away_says_why(monkeypatch):
-    monkeypatch.setattr(agent, "REFUSED_S", 0.0)
+    monkeypatch.setattr(seek, "REFUSED_S", 0.0)
     leading, following = spots()
     with (
         mustered(leading, "cifar"),

@@ -26,6 +26,8 @@ def test_the_table_of_backends_is_sorted() -> None:
     [
         ("inline", "cerebro.backend.inline:InlineBackend"),
         ("local", "cerebro.backend.local:LocalBackend"),
+        ("ray", "cerebro.backend.ray.backend:RayBackend"),
+        ("ray://10.0.0.7:10001", "cerebro.backend.ray.backend:RayBackend"),
         ("spark", "cerebro.backend.spark.backend:SparkBackend"),
     ],
 )
@@ -33,9 +35,9 @@ def test_a_backend_has_a_reference(name: str, reference: str) -> None:
     assert backend_reference(name) == reference
 
 
-@pytest.mark.parametrize("name", ["ray"])
-def test_a_backend_to_come_says_so(name: str) -> None:
-    with pytest.raises(UsageError, match=f"backend '{name}' does not exist yet in this version"):
+@pytest.mark.parametrize("name", ["ray:", "ray://"])
+def test_a_cluster_without_an_address_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="a Ray cluster is named as ray:HOST:PORT, but got"):
         backend_reference(name)
 
 
@@ -43,7 +45,7 @@ def test_a_misspelt_backend_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as caught:
         backend_reference("Lcal")
     assert str(caught.value) == (
-        "unknown backend 'Lcal'. Known: inline, local, spark. Did you mean 'local'?"
+        "unknown backend 'Lcal'. Known: inline, local, ray, spark. Did you mean 'local'?"
     )
 
 

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from cerebro.backend.base import StateRef
-from cerebro.errors import DiskFullError, StoreError
-from cerebro.run.committer import Commit, CommitFailed, Committed, Committer
+from cerebro.errors import DiskFullError, StateLostError, StoreError
+from cerebro.run import committer
+from cerebro.run.committer import Commit, CommitFailed, Committed, Committer, Dropped
 from cerebro.storage import DirectoryStore
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.storage.checkpoint import load as load_checkpoint
@@ -33,6 +34,8 @@ class Bench:
         self.saving = threading.Semaphore(0)
         #: Raised instead of saving.
         self.error: Exception | None = None
+        #: Keys of states that are gone.
+        self.lost: set[int] = set()
         self.disk.rule = rule or CountOnly()
         self.committer = Committer(
             self.store, self.journal, self.save, self.posted.put, parents or {}, threaded=threaded
@@ -43,7 +46,7 @@ class Bench:
             raise self.error
         self.saving.release()
         assert self.gate.wait(30)
-        return save_checkpoint(
+        ref = save_checkpoint(
             request.store,
             request.unit,
             visits=request.visits,
@@ -52,11 +55,15 @@ class Bench:
             meta={},
             parent=request.parent,
         )
+        if state.key in self.lost:
+            raise StateLostError("it is gone.")
+        return ref
 
-    def put(self, number: int, *, trial: int = 0) -> Commit:
+    def put(self, number: int, *, trial: int = 0, rewinds: int = 0) -> Commit:
         """Visit `number` of a trial."""
         record: dict[str, Json] = {"type": "visit", "number": number}
         commit = Commit([record], unit=trial, visits=number, state=StateRef(number, 1, {}))
+        commit.rewinds = rewinds
         self.committer.put(commit)
         return commit
 
@@ -214,4 +221,58 @@ def test_an_error_of_the_backend_is_told_as_well(make):
     bench.put(1)
     failed = bench.posted.get(timeout=30)
     assert failed == CommitFailed(bench.error)
+    assert bench.journaled() == []
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["inline", "threaded"])
+def test_a_lost_state_takes_along_what_follows_of_its_unit_alone(make, threaded):
+    bench = make(threaded=threaded)
+    bench.lost = {2}
+    put = [bench.put(number, trial=trial) for number, trial in ((1, 0), (2, 0), (5, 1), (3, 0))]
+    bench.committer.close()
+    told = [bench.posted.get_nowait() for _ in range(bench.posted.qsize())]
+    kept = [commit for each in told if isinstance(each, Committed) for commit in each.commits]
+    dropped = [each for each in told if isinstance(each, Dropped)]
+    assert kept == [put[0], put[2]]
+    assert [each.commit for each in dropped] == [put[1], put[3]]
+    assert {each.reason for each in dropped} == {"it is gone."}
+    assert [record["number"] for record in bench.journaled()] == [1, 5]
+    assert len(bench.store.list("trials/t0000/checkpoints")) == 2
+
+
+def test_once_it_has_gone_back_a_unit_is_saved_again(make):
+    bench = make()
+    bench.lost = {2}
+    bench.put(1)
+    bench.put(2)
+    bench.lost = set()
+    bench.put(2, rewinds=1)
+    bench.put(3, rewinds=0)
+    assert [record["number"] for record in bench.journaled()] == [1, 2]
+    first, second = (CheckpointRef.from_json(r["checkpoint"]) for r in bench.journaled())
+    assert second.parent == first.sha256
+
+
+def test_who_is_in_a_hurry_waits_a_moment_for_what_was_put(make):
+    bench = make(threaded=True)
+    for number in range(1, 5):
+        bench.put(number)
+    bench.committer.close(now=True)
+    assert [record["number"] for record in bench.journaled()] == [1, 2, 3, 4]
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_a_store_that_hangs(make, monkeypatch):
+    monkeypatch.setattr(committer, "_LEAVE_S", 0.05)
+    bench = make(threaded=True)
+    bench.gate.clear()
+    bench.put(1)
+    bench.put(2)
+    assert bench.saving.acquire(timeout=30)
+    (thread,) = [each for each in threading.enumerate() if each.name == "committer"]
+    bench.committer.close(now=True)
+    assert thread.is_alive()
+    bench.gate.set()
+    thread.join(30)
+    # Nobody hears of what came too late, and no record says that it is there.
+    assert bench.posted.empty()
     assert bench.journaled() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from cerebro.backend import InlineBackend
 from cerebro.backend.base import Joined, Lost
 from cerebro.errors import RunInterrupted, UsageError
 from cerebro.results import Result
-from cerebro.run import stopping
+from cerebro.run import committer, stopping
 from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -115,6 +116,41 @@ def test_a_second_signal_stops_at_once(root, spec, whole):
         fit_toy(root, spec, backend=Twice(root, 100))
     fit_toy(root, spec)
     check(root)
+    assert outcome(root) == outcome(whole)
+
+
+class Unsaved(InlineBackend):
+    """The third state is never saved; both signals arrive while it should be."""
+
+    def __init__(self):
+        super().__init__()
+        self.saves = 0
+        self.is_let_go = threading.Event()
+
+    def save(self, state, request):
+        self.saves += 1
+        if self.saves == 3:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            self.is_let_go.wait(60)
+        return super().save(state, request)
+
+
+def test_a_second_signal_does_not_wait_for_a_state_that_cannot_be_saved(
+    root, spec, whole, monkeypatch
+):
+    monkeypatch.setattr(committer, "_LEAVE_S", 0.05)
+    backend = Unsaved()
+    try:
+        with pytest.raises(RunInterrupted, match="stopped at once") as caught:
+            fit_toy(root, spec, backend=backend, workers=2, threaded=True)
+        assert not backend.is_let_go.is_set()
+    finally:
+        backend.is_let_go.set()
+    assert caught.value.exit_code == 75
+    assert len(records_of(root, "visit")) == 2
+    check(root)
+    fit_toy(root, spec)
     assert outcome(root) == outcome(whole)
 
 

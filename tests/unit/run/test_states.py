@@ -147,3 +147,30 @@ def test_an_older_checkpoint_does_not_make_the_current_state_durable(memory):
 def test_the_limit_is_half_of_the_machine_unless_told():
     total = psutil.virtual_memory().total
     assert 0.4 * total < half_of_memory() <= 0.51 * total
+
+
+def test_a_lost_state_that_is_durable_is_had_from_its_checkpoint(memory):
+    states = States(memory.release)
+    current = state(1)
+    states.replace(0, current)
+    states.saved(0, current, saved(0))
+    assert states.lose(0)
+    assert states.source(0) == saved(0)
+    assert memory.released == [1]
+
+
+def test_one_that_is_not_stays_until_its_unit_has_gone_back(memory):
+    states = States(memory.release)
+    states.replace(0, state(1))
+    assert not states.lose(0)
+    assert memory.released == []
+
+
+def test_one_that_was_handed_over_is_durable(memory):
+    states = States(memory.release)
+    current = state(1)
+    states.replace(0, current)
+    states.saved(0, current, saved(0))
+    assert states.hand_over(0)
+    assert states.lose(0)
+    assert states.source(0) == saved(0)

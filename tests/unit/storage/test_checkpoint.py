@@ -225,6 +225,16 @@ def test_sweep_removes_what_killed_writers_left(store):
     assert store.list() == ["trials"]
 
 
+def test_sweep_of_one_unit_leaves_alone_what_others_are_writing(store):
+    ref = save_one(store)
+    others = [".tmp-12-3-half", "trials/t0001/checkpoints/.tmp-12-3-half"]
+    for path in [*others, "trials/t0000/checkpoints/.tmp-12-3-half"]:
+        store.append(path, b"x")
+    assert sweep(store, 0) == 1
+    assert load(store, ref).data == STATE
+    assert all(map(store.exists, others))
+
+
 def test_sweep_of_a_new_run_finds_nothing(store):
     assert sweep(store) == 0
 

@@ -15,26 +15,22 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from cerebro import __version__
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.muster import announce, surroundings
 from cerebro.backend.gang.post import LINE_BYTES, Post, clean_line
 from cerebro.backend.gang.ranks import Rank
-from cerebro.backend.gang.rendezvous import Kind, Rendezvous, split_address
-from cerebro.backend.gang.torchrun import look_up
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
+from cerebro.backend.gang.seek import find_muster
 from cerebro.backend.process import cause_of
-from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
+from cerebro.errors import CerebroError, RunInterrupted, WorkerError
 
-#: How long a muster that sends us away is asked again: an earlier run may just be ending there.
-REFUSED_S = 15.0
 #: How long rank 0 may take to save and end after this machine was asked to stop.
 STOP_S = 45.0
 #: How long a rank that was told to end waits for the word that the run is over.
 WORD_S = 2.0
 #: How long rank 0 may take to tell why it did not want a rank of ours.
 BLAME_S = 30.0
-_CONNECT_S = 5.0
 _LOOK_S = 0.2
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -85,13 +81,11 @@ class _Agent:
         self._make_setup = make_setup
         self._signals = signals
         self._ranks: dict[int, Rank] = {}
-        #: Why the last attempt to reach rank 0 failed.
-        self._why = "it has not come to the store of torchrun yet"
 
     def serve(self) -> int:
         """The exit code of rank 0."""
         while True:
-            with self._find() as post:
+            with find_muster(self._rendezvous, self._run, self._signals.check_alone) as post:
                 code = self._work(post)
             self.close()
             if code is not None:
@@ -106,72 +100,6 @@ class _Agent:
         for rank in self._ranks.values():
             rank.end()
         self._ranks.clear()
-
-    def _find(self) -> Post:
-        """Look for the muster until it is there and takes us."""
-        patience_s = self._rendezvous.patience_s
-        began = time.monotonic()
-        refused_since: float | None = None
-        is_told = False
-        while True:
-            try:
-                post = self._ask()
-                if post is not None:
-                    return post
-            except UsageError:
-                refused_since = refused_since or time.monotonic()
-                if time.monotonic() - refused_since > REFUSED_S:
-                    raise
-            self._signals.check_alone()
-            waited_s = time.monotonic() - began
-            if waited_s > patience_s:
-                raise WorkerError(
-                    f"rank 0 must be there within {patience_s:.0f} s, but nobody has answered at "
-                    f"{self._rendezvous.address} ({self._why}). Is it started, and does it meet "
-                    "the others there? --patience (CEREBRO_PATIENCE_S) gives it more time."
-                )
-            if not is_told and waited_s > 2 * _CONNECT_S:
-                is_told = True
-                told = self._rendezvous.address, self._why
-                logger.info("waiting for rank 0 at %s (%s)", *told)
-            time.sleep(_LOOK_S)
-
-    def _ask(self) -> Post | None:
-        """The muster's answer; None if there is no muster yet."""
-        own = self._rendezvous
-        address: str | None = own.address
-        if own.is_borrowed:
-            address = look_up(own, self._run, _CONNECT_S)
-        if address is None:
-            return None
-        hello = {
-            "cerebro": __version__,
-            "key": own.key,
-            "run": self._run,
-            "world": own.world,
-            "first": own.first,
-            "local": own.local,
-            "host": socket.gethostname(),
-        }
-        host, port = split_address(address)
-        try:
-            post = Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
-        except OSError as error:
-            self._why = error.strerror or str(error)
-            return None
-        try:
-            post.say(hello)
-            answer = post.hear(_CONNECT_S) or {}
-            if "refused" in answer:
-                raise UsageError(f"rank 0 refuses this process: {clean_line(answer['refused'])}")
-            post.gang = str(answer["gang"])
-        except (EOFError, KeyError):
-            post.close()
-            return None
-        except BaseException:
-            post.close()
-            raise
-        return post
 
     def _work(self, post: Post) -> int | None:
         """Keep ranks going; the code of rank 0, or None if it is gone."""

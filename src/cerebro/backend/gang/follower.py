@@ -14,13 +14,14 @@ import os
 import signal
 import subprocess
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from cerebro.backend.arena import create_arena
-from cerebro.backend.base import Setup
+from cerebro.backend.base import Opening, Setup
 from cerebro.backend.opening import pack
 from cerebro.backend.process import worker_environment
 from cerebro.errors import UsageError
+from cerebro.train.gang.place import GangPlace
 
 #: The leader said that the work is over.
 STOPPED = 0
@@ -38,6 +39,15 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from cerebro.backend.gang.rank import main; main(sys.argv[2])"
 )
+
+
+class Parcel(Opening, Protocol):
+    """A `Setup` inside of something that only the process which opens it looks into."""
+
+    @property
+    def gang(self) -> GangPlace | None: ...
+
+    def unpack(self) -> Opening: ...
 
 
 class FollowerProcess:
@@ -75,7 +85,7 @@ class FollowerProcess:
 
 
 def start_follower(
-    setup: Setup,
+    setup: Setup | Parcel,
     rank: int,
     *,
     seat: int,

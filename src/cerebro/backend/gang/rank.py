@@ -62,8 +62,9 @@ def main(told: str) -> None:
 
 def _follow(given: dict[str, Any]) -> int:
     fd, rank = given["setup_fd"], given["rank"]
-    setup: Setup = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301
+    opening = pickle.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S301
     os.close(fd)
+    setup = opening if isinstance(opening, Setup) else cast(Setup, opening.unpack())
     place = cast(GangPlace, setup.gang)
     runner: VisitRunner | None = None
     failure: Failure | None = None

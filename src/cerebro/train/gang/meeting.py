@@ -36,6 +36,8 @@ _LOOK_S = 0.01
 #: How long ranks that are sent home may take to hear of it.
 _GOODBYE_S = 5.0
 _ANSWER = timedelta(seconds=30)
+#: The same for a leader that listened a moment ago, and may have left since.
+_REACH = timedelta(seconds=5)
 _RETRY_S = (0.05, 1.0)
 
 
@@ -183,7 +185,9 @@ def _connect(host: str, port: int, deadline: float, deadline_s: float) -> TCPSto
         try:
             # PyTorch's own attempts are told on stderr, each of them.
             socket.create_connection((host, port), timeout=5.0).close()
-            return TCPStore(host, port, None, False, _ANSWER, False)
+            store = TCPStore(host, port, None, False, _REACH, False)
+            store.set_timeout(_ANSWER)
+            return store
         except (OSError, dist.DistError) as error:
             if time.monotonic() + pause > deadline:
                 raise WorkerError(

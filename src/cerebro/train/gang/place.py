@@ -26,6 +26,8 @@ class GangPlace:
     address: str = ""
     #: Steps between two comparisons of the replicas; 0: never.
     check_every: int = CHECK_EVERY
+    #: Whether all ranks must be on one machine, where a cluster could have them on several.
+    is_together: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1 or not 0 <= self.local <= self.size or self.check_every < 0:

@@ -1,0 +1,101 @@
+"""On a machine without rank 0: looks for the muster there until it answers."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+from cerebro import __version__
+from cerebro.backend.gang.post import Post, clean_line
+from cerebro.backend.gang.rendezvous import Rendezvous, split_address
+from cerebro.backend.gang.torchrun import look_up
+from cerebro.errors import UsageError, WorkerError
+
+#: How long a muster that sends us away is asked again: an earlier run may just be ending there.
+REFUSED_S = 15.0
+_CONNECT_S = 5.0
+_LOOK_S = 0.2
+
+logger = logging.getLogger("cerebro.gang")
+
+
+def find_muster(rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> Post:
+    """A connection to the muster of a run, which has taken the ranks of this process.
+
+    Args:
+        rendezvous: Of a process without rank 0.
+        run: The name of the run.
+        check: Called every now and then; what it raises ends the search.
+    """
+    search = _Search(rendezvous, run)
+    began = time.monotonic()
+    refused_since: float | None = None
+    is_told = False
+    while True:
+        try:
+            post = search.ask()
+            if post is not None:
+                return post
+        except UsageError:
+            refused_since = refused_since or time.monotonic()
+            if time.monotonic() - refused_since > REFUSED_S:
+                raise
+        check()
+        waited_s = time.monotonic() - began
+        if waited_s > rendezvous.patience_s:
+            raise WorkerError(
+                f"rank 0 must be there within {rendezvous.patience_s:.0f} s, but nobody has "
+                f"answered at {rendezvous.address} ({search.why}). Is it started, and does it meet "
+                "the others there? --patience (CEREBRO_PATIENCE_S) gives it more time."
+            )
+        if not is_told and waited_s > 2 * _CONNECT_S:
+            is_told = True
+            logger.info("waiting for rank 0 at %s (%s)", rendezvous.address, search.why)
+        time.sleep(_LOOK_S)
+
+
+class _Search:
+    def __init__(self, rendezvous: Rendezvous, run: str) -> None:
+        self._rendezvous = rendezvous
+        self._run = run
+        #: Why the last attempt to reach rank 0 failed.
+        self.why = "it has not come to the store of torchrun yet"
+
+    def ask(self) -> Post | None:
+        """The muster's answer; None if there is no muster yet."""
+        own = self._rendezvous
+        address: str | None = own.address
+        if own.is_borrowed:
+            address = look_up(own, self._run, _CONNECT_S)
+        if address is None:
+            return None
+        hello = {
+            "cerebro": __version__,
+            "key": own.key,
+            "run": self._run,
+            "world": own.world,
+            "first": own.first,
+            "local": own.local,
+            "host": socket.gethostname(),
+        }
+        host, port = split_address(address)
+        try:
+            post = Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
+        except OSError as error:
+            self.why = error.strerror or str(error)
+            return None
+        try:
+            post.say(hello)
+            answer = post.hear(_CONNECT_S) or {}
+            if "refused" in answer:
+                raise UsageError(f"rank 0 refuses this process: {clean_line(answer['refused'])}")
+            post.gang = str(answer["gang"])
+        except (EOFError, KeyError):
+            post.close()
+            return None
+        except BaseException:
+            post.close()
+            raise
+        return post
