@@ -42,7 +42,7 @@ test-stacks: install
 
 # On servers that the tests start themselves: Ray, Spark, stores, SLURM. They need Java 17 or newer.
 test-cluster: $(STAMP)-cluster java slurm
-	$(BIN)/python -m pytest -v tests/cluster --durations=10 --ignore tests/cluster/test_image.py
+	$(BIN)/python -m pytest -v -n $(JOBS) --dist loadgroup tests/cluster --durations=10 --ignore tests/cluster/test_image.py
 
 # The container image, built and run, with all that it needs: some ten minutes.
 test-image: $(STAMP)-cluster docker

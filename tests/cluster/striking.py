@@ -103,7 +103,7 @@ class Plan:
     def has_company(self) -> bool:
         """Whether two workers or more are running."""
         notes = [json.loads(path.read_text()) for path in Path(self.folder).glob("worker-?")]
-        return sum(Path(f"/proc/{note[Victim.WORKER]}").exists() for note in notes) > 1
+        return sum(_is_running(note[Victim.WORKER]) for note in notes) > 1
 
     def strike(self, phase: Phase, worker: int) -> None:
         """Strike whoever is meant, if nobody has in this phase."""
@@ -268,5 +268,16 @@ class StruckBackend(RayBackend):
 
 
 def _parent(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[1])
+    return int(_stat(pid)[1])
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and more."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

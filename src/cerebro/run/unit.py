@@ -154,7 +154,7 @@ class LiveUnit:
         else:
             self.evals[call.epoch, call.step] = sums
             self.eval_batches[call.epoch, call.step] = batches
-        self.seconds += report.compute_s / len(call.trials)
+        self.seconds += (report.compute_s + report.comm_s) / len(call.trials)
         return diverged
 
     def lose(self, message: str) -> None:

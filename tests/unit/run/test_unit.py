@@ -12,7 +12,7 @@ from cerebro.types import Split, TrialStatus
 STEPS = 2
 
 
-def done(visit: int, sums: dict, *, split: Split = Split.TRAIN, compute_s: float = 0.0) -> Done:
+def done(visit: int, sums: dict, *, split: Split = Split.TRAIN, **spent_s: float) -> Done:
     epoch, step = divmod(visit, STEPS)
     call = VisitCall(
         unit=3,
@@ -29,7 +29,7 @@ def done(visit: int, sums: dict, *, split: Split = Split.TRAIN, compute_s: float
     )
     rows = next(iter(sums.values()))[1]
     members = (MemberReport(sums=sums),)
-    return Done(5, call, VisitReport(rows=rows, members=members, compute_s=compute_s), None)
+    return Done(5, call, VisitReport(rows=rows, members=members, **spent_s), None)
 
 
 def only(records):
@@ -59,6 +59,12 @@ def test_the_record_of_a_visit_says_what_where_and_when(trial):
         "rows": 8,
         "sums": {"loss": [4.0, 8]},
     }
+
+
+def test_the_time_of_an_epoch_has_what_ranks_waited_for_each_other(trial):
+    for visit in range(STEPS):
+        trial.add(done(visit, {"loss": (1.0, 8)}, compute_s=2.0, comm_s=1.0))
+    assert only(trial.epoch_records(0, STEPS, 0))["seconds"] == 6.0
 
 
 def test_metrics_of_an_epoch_are_means_over_rows_not_over_shards(trial):

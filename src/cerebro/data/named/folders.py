@@ -10,8 +10,7 @@ from cerebro.data.ahead import ahead
 from cerebro.data.archive import ImageFolder
 from cerebro.data.archive.folder import FileEntry
 from cerebro.data.archive.images import decode_cropped
-from cerebro.data.named.kinds import Form, Found, Loaded, Options, Rows, Scratch
-from cerebro.data.order import shuffle
+from cerebro.data.named.kinds import Form, Found, Loaded, Options, Rows, Scratch, draw
 from cerebro.errors import DataError, UsageError
 from cerebro.types import Json, Split
 
@@ -47,8 +46,7 @@ def _chosen(folder: ImageFolder, count: int | None, seed: int, split: Split) -> 
     """All, or so many drawn at random: the first ones would be of one class."""
     if count is None:
         return folder.entries
-    order = shuffle(len(folder.entries), seed=seed, split=split)[:count]
-    return [folder.entries[number] for number in sorted(order)]
+    return [folder.entries[number] for number in draw(len(folder.entries), count, seed, split)]
 
 
 def _decoded(entries: list[FileEntry], shape: tuple[int, ...], scratch: Scratch) -> Rows:

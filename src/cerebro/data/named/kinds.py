@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
 from cerebro.data.archive.folder import walk
-from cerebro.data.columns import Array
+from cerebro.data.columns import Array, Index
+from cerebro.data.order import shuffle
 from cerebro.errors import UsageError
-from cerebro.types import Json
+from cerebro.types import Json, Split
 
 #: What all data sets have, with its default.
 COMMON: Mapping[str, Json] = {"n_train": None, "n_valid": None, "shards": 8, "seed": 0}
@@ -100,9 +103,6 @@ class Rows:
     x: Array
     y: Array
 
-    def first(self, count: int) -> Rows:
-        return Rows(self.x[:count], self.y[:count])
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -110,6 +110,11 @@ class Loaded:
 
     train: Rows
     valid: Rows
+
+
+def draw(rows: int, count: int, seed: int, split: Split) -> Index:
+    """Which rows of so many: `count` of them, at random, in their order."""
+    return np.sort(shuffle(rows, seed=seed, split=split)[:count])
 
 
 class Scratch(Protocol):

@@ -17,15 +17,15 @@ from cerebro.data.columns import Array
 from cerebro.data.manifest import FILE
 from cerebro.data.named.catalogue import lookup
 from cerebro.data.named.finding import find, home
-from cerebro.data.named.kinds import COMMON, Found, NamedData, Options, Rows
+from cerebro.data.named.kinds import COMMON, Found, NamedData, Options, Rows, Scratch, draw
 from cerebro.data.named.waiting import sole_maker
 from cerebro.data.writers import from_arrays
 from cerebro.errors import DataError, UsageError
 from cerebro.storage.store import explain
-from cerebro.types import Json
+from cerebro.types import Json, Split
 
 #: Part of the name of what is prepared: a new number where the same options give other bytes.
-_FORMAT = 1
+_FORMAT = 2
 PREPARED = "prepared"
 
 
@@ -50,8 +50,8 @@ def prepare(
         into: The folder for prepared data sets; by default `prepared` in `$CEREBRO_DATA` or in
             `~/.cerebro/data`.
         say: Hears what is going on.
-        options: `shards` (8) and `seed` (0) of all; `n_train` and `n_valid` for the first so many
-            rows; others as docs/datasets.md has them.
+        options: `shards` (8) and `seed` (0) of all; `n_train` and `n_valid` for so many rows,
+            drawn at random; others as docs/datasets.md has them.
 
     Raises:
         UsageError: the name or an option is not known, or has no such value.
@@ -154,8 +154,8 @@ def _make(data: NamedData, options: Options, found: Found, path: str) -> None:
         loaded = data.load(found, options, scratch)
     except FileNotFoundError as error:
         raise DataError(f"{error.filename} was there and is gone. Get it again.") from error
-    train = _first(data, loaded.train, "n_train", options.n_train)
-    valid = _first(data, loaded.valid, "n_valid", options.n_valid)
+    train = _drawn(data, loaded.train, Split.TRAIN, options, scratch)
+    valid = _drawn(data, loaded.valid, Split.VAL, options, scratch)
     from_arrays(
         path,
         {"x": train.x, "y": train.y},
@@ -165,14 +165,19 @@ def _make(data: NamedData, options: Options, found: Found, path: str) -> None:
     )
 
 
-def _first(data: NamedData, rows: Rows, option: str, count: int | None) -> Rows:
-    if count is None:
+def _drawn(data: NamedData, rows: Rows, split: Split, options: Options, scratch: Scratch) -> Rows:
+    """All, or so many drawn at random: the first ones of sorted files would be of one class."""
+    option = "n_train" if split is Split.TRAIN else "n_valid"
+    count, there = getattr(options, option), len(rows.x)
+    if count is None or count == there:
         return rows
-    if count > len(rows.x):
+    if count > there:
         raise UsageError(
-            f"`{option} <= {len(rows.x)}` must hold for {data.name}, but got {option}={count}."
+            f"`{option} <= {there}` must hold for {data.name}, but got {option}={count}."
         )
-    return rows.first(count)
+    index = draw(there, count, options.seed, split)
+    x = np.take(rows.x, index, axis=0, out=scratch((count, *rows.x.shape[1:])))
+    return Rows(x, rows.y[index])
 
 
 def _on_disk(folder: str, shape: tuple[int, ...]) -> Array:

@@ -10,10 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cerebro.data import named, open_dataset
+from cerebro.data import Shard, named, open_dataset
 from cerebro.data.named.preparing import prepared_paths
 from cerebro.errors import DataError, UsageError
 from tests import named as files
@@ -33,6 +32,16 @@ def home(tmp_path, monkeypatch) -> Path:
 
 def digests(path: str) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(path).iterdir()}
+
+
+def places_of(shard: Shard) -> list[int]:
+    """Where the rows of a shard stood in the files of `write_mnist`, by picture and label."""
+    pictures, labels = files.bytes_of(0, 40, 28, 28), files.labels_of(0, 40)
+    place = {
+        (x.tobytes(), int(y)): n for n, (x, y) in enumerate(zip(pictures, labels, strict=True))
+    }
+    rows = zip(shard.columns["x"], shard.columns["y"], strict=True)
+    return [place[x.tobytes(), int(y)] for x, y in rows]
 
 
 @pytest.mark.parametrize("place", ["data/MNIST/raw", "home/.cerebro/data/mnist", "elsewhere/mnist"])
@@ -67,13 +76,15 @@ def test_the_same_bytes_come_out_in_every_place(tmp_path):
     assert digests(one) == digests(two)
 
 
-def test_a_part_is_the_first_rows(tmp_path):
+def test_a_part_is_drawn_at_random_and_its_labels_belong_to_it(tmp_path):
     files.write_mnist(tmp_path)
     data = open_dataset(named.prepare("mnist", tmp_path, n_train=10, n_valid=4, shards=2))
     assert (data.rows("train"), data.rows("val")) == (10, 4)
-    rows = np.concatenate([data.open_shard("train", n).columns["x"] for n in range(2)])
-    wanted = {row.tobytes() for row in files.bytes_of(0, 40, 1, 28, 28)[:10]}
-    assert {row.tobytes() for row in rows} == wanted
+    found = [place for n in range(2) for place in places_of(data.open_shard("train", n))]
+    assert len(set(found)) == 10
+    assert set(found) != set(range(10))
+    other = open_dataset(named.prepare("mnist", tmp_path, n_train=10, shards=1, seed=1))
+    assert set(places_of(other.open_shard("train", 0))) != set(found)
     with pytest.raises(UsageError, match="n_train <= 40"):
         named.prepare("mnist", tmp_path, n_train=41)
 
