@@ -12,7 +12,14 @@ from cerebro.types import Split, TrialStatus
 STEPS = 2
 
 
-def done(visit: int, sums: dict, *, split: Split = Split.TRAIN, **spent_s: float) -> Done:
+def done(
+    visit: int,
+    sums: dict,
+    *,
+    split: Split = Split.TRAIN,
+    compute_s: float = 0.0,
+    comm_s: float = 0.0,
+) -> Done:
     epoch, step = divmod(visit, STEPS)
     call = VisitCall(
         unit=3,
@@ -29,7 +36,8 @@ def done(visit: int, sums: dict, *, split: Split = Split.TRAIN, **spent_s: float
     )
     rows = next(iter(sums.values()))[1]
     members = (MemberReport(sums=sums),)
-    return Done(5, call, VisitReport(rows=rows, members=members, **spent_s), None)
+    report = VisitReport(rows=rows, members=members, compute_s=compute_s, comm_s=comm_s)
+    return Done(5, call, report, None)
 
 
 def only(records):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cerebro.data import Shard, named, open_dataset
@@ -40,8 +41,8 @@ def places_of(shard: Shard) -> list[int]:
     place = {
         (x.tobytes(), int(y)): n for n, (x, y) in enumerate(zip(pictures, labels, strict=True))
     }
-    rows = zip(shard.columns["x"], shard.columns["y"], strict=True)
-    return [place[x.tobytes(), int(y)] for x, y in rows]
+    x, y = (np.asarray(shard.columns[name]) for name in ("x", "y"))
+    return [place[row.tobytes(), int(label)] for row, label in zip(x, y, strict=True)]
 
 
 @pytest.mark.parametrize("place", ["data/MNIST/raw", "home/.cerebro/data/mnist", "elsewhere/mnist"])
