@@ -18,7 +18,7 @@ HAS_DOCKER := (PATH="$$PATH:/usr/sbin:/sbin"; command -v dockerd && command -v d
 BENCHMARKS := mop overhead shards hop planner startup stacks search etl ddp race spark ray
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-stacks test-cluster test-image java slurm docker check bench docs clean
+.PHONY: install demo test test-stacks test-cluster test-ray test-servers test-image java slurm docker check bench docs clean
 
 install: $(STAMP)
 
@@ -41,8 +41,15 @@ test-stacks: install
 		tests/integration tests/chaos || exit 1; done
 
 # On servers that the tests start themselves: Ray, Spark, stores, SLURM. They need Java 17 or newer.
+# Those on Ray beside all others: most of the time they wait.
 test-cluster: $(STAMP)-cluster java slurm
-	$(BIN)/python -m pytest -v -n $(JOBS) --dist loadgroup tests/cluster --durations=10 --ignore tests/cluster/test_image.py
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-ray test-servers
+
+test-ray: $(STAMP)-cluster
+	$(BIN)/python -m pytest -v tests/cluster -m ray --durations=10 --ignore tests/cluster/test_image.py
+
+test-servers: $(STAMP)-cluster
+	$(BIN)/python -m pytest -v tests/cluster -m 'not ray' --durations=10 --ignore tests/cluster/test_image.py
 
 # The container image, built and run, with all that it needs: some ten minutes.
 test-image: $(STAMP)-cluster docker

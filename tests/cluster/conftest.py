@@ -36,17 +36,9 @@ from tests.conftest import (
     wait_until_none,
 )
 
-#: Files that are run in the process of those on Ray, although their names do not say so.
-_BESIDE_RAY = {"test_demo"}
 
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # Side by side where two processes run them, with `--dist loadgroup`: each kind of server
-        # is started in one of them, and those on Ray, which all find `/tmp/ray`, in the same one.
-        is_ray = "ray" in item.path.stem or item.path.stem in _BESIDE_RAY
-        item.add_marker(pytest.mark.xdist_group("ray" if is_ray else "others"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(300))
         # It warns of every pandas that is newer than itself.

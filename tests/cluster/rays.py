@@ -70,6 +70,8 @@ def kept_process() -> Iterator[None]:
 def own_folder() -> Iterator[str]:
     """A place for Ray's files; short, for the sake of the sockets in it."""
     folder = tempfile.mkdtemp(prefix="cr-", dir="/tmp")
+    # Whatever folder it is given, Ray notes there which cluster came last.
+    Path("/tmp/ray").mkdir(exist_ok=True)
     try:
         with kept_process():
             yield folder
