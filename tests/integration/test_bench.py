@@ -89,3 +89,21 @@ def test_wrong_requests_are_refused_before_anything_runs(project: Project) -> No
     assert "--batch must be both, global or rank" in project.refuse(*BENCH, "--batch", "all")
     assert "got 1 hosts for 2 nodes" in project.refuse(*BENCH, "--nodes", "2", "--hosts", "a")
     assert "--nodes must be whole numbers" in project.refuse(*BENCH, "--nodes", "0")
+    told = project.refuse(*BENCH, "--sweep", "batchsize=16,32")
+    assert "batchsize" in told
+    assert "batch_size" in told
+    assert not (project.folder / "out" / "settings").exists()
+
+
+def test_data_that_are_missing_are_told_before_the_first_setting(project: Project) -> None:
+    (project.folder / "recipe.yaml").write_text(
+        "output_dir: out/run\ndata: {name: mnist, source: nowhere}\n"
+        "model: {name: cnn, input_shape: [28, 28, 1], n_classes: 10}\n"
+        "optimizer: {name: SGD, lr: 0.1}\n"
+        "training: {batch_size: 16, n_epochs: 1, loss: categorical_crossentropy}\n",
+        encoding="utf-8",
+    )
+    told = project.refuse("bench", "recipe.yaml", "--sweep", "batch_size=16,32", "--out", "out")
+    assert "recipe.yaml:2: " in told
+    assert "nowhere" in told
+    assert not (project.folder / "out" / "settings").exists()

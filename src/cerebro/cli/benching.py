@@ -23,7 +23,10 @@ from cerebro.bench.subject import open_subject
 from cerebro.bench.sweep import Rule, Setting, Sweep, parse_counts, parse_sweep
 from cerebro.bench.tables import times_table
 from cerebro.bench.words import sentences
+from cerebro.cli.located import located
 from cerebro.cli.table import format_columns
+from cerebro.config.files import load_file
+from cerebro.config.recipe import RecipeExperiment
 from cerebro.errors import RunInterrupted, UsageError
 from cerebro.track.text import clean, show_count, show_seconds
 
@@ -57,6 +60,7 @@ def run_bench(request: Request) -> int:
         _tell(f"{len(settings) - len(missing)} of {len(settings)} settings are there already.")
     signal.signal(signal.SIGTERM, _stop)
     try:
+        _check(bench, missing)
         with board.shown():
             for setting in missing:
                 board.begin(setting)
@@ -96,6 +100,17 @@ def plan(request: Request) -> tuple[Bench, list[Setting]]:
         subject=subject, out=out.absolute(), hosts=request.hosts, interval_s=request.interval_s
     )
     return bench, settings
+
+
+def _check(bench: Bench, settings: Sequence[Setting]) -> None:
+    """Tell what is wrong with a setting before the first one runs; data are prepared once."""
+    path = bench.subject.path
+    for setting in settings:
+        overrides = bench.subject.overrides(setting, bench.place(setting).run)
+        config = load_file(path, overrides)
+        if isinstance(config, RecipeExperiment) and not bench.hosts:
+            with located(config, path, overrides):
+                config.prepare(_tell)
 
 
 @dataclass(slots=True)

@@ -173,13 +173,15 @@ class _Translation:
 
     def _threads(self) -> int:
         asked, cores = self._recipe.device.intra_threads, available_cores()
-        if asked > cores:
+        workers = self._recipe.workers or 1
+        share = max(1, cores // workers)
+        if asked > share:
             logger.info(
-                "device.intra_threads is %d, but there are %d cores: %d threads. A run goes on "
-                "with as many as it began with.",
-                *(asked, cores, cores),
+                "device.intra_threads is %d, but there are %d cores for each of %d workers: %d "
+                "threads. A run goes on with as many as it began with.",
+                *(asked, share, workers, share),
             )
-        return min(asked, cores)
+        return min(asked, share)
 
     def _misfits(self) -> Iterator[Objection]:
         recipe, training, goal = self._recipe, self._recipe.training, self._recipe.goal

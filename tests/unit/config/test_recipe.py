@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from cerebro.backend.gang.rendezvous import read_flags
+from cerebro.cli.opening import open_experiment
 from cerebro.config.files import is_recipe_file, load_file, show_file
 from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.recipe_schema import Loss, Metric
@@ -128,6 +131,17 @@ def test_threads_are_those_that_there_are(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
     assert load(RECIPE, "device.intra_threads=32").threads_per_worker == 4
     assert load(RECIPE, "device.intra_threads=2").threads_per_worker == 2
+    assert load(RECIPE, "device.intra_threads=32", "workers=3").threads_per_worker == 1
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 4), (2, 2), (3, 1), (8, 1)])
+def test_ranks_of_a_machine_share_its_cores(monkeypatch, ranks, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    config = load(RECIPE, "device.intra_threads=32", "data.prepared=data")
+    spot = read_flags(nodes=2, procs=ranks, node=0, master="127.0.0.1:29500")
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    found = open_experiment(config.prepare(print), Path("recipe.yaml"), spot=spot)
+    assert found.threads_per_worker == threads
 
 
 def test_params_to_try_first_need_not_repeat_constants():
