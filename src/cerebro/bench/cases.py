@@ -135,3 +135,9 @@ def saved_pairs(cases: Sequence[Case]) -> list[tuple[Case, Case]]:
         if case.setting.checkpoint and case.is_done
         if (bare := replace(case.setting, checkpoint=None)) in without
     ]
+
+
+def without_twins(cases: Sequence[Case]) -> list[Case]:
+    """All but those that save states, where the same was run without."""
+    twins = {saved.setting for _, saved in saved_pairs(cases)}
+    return [case for case in cases if case.setting not in twins]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,10 @@ class Axis:
         return (value - self.low) / (self.high - self.low) * length
 
 
+#: Height of what an upright line says.
+MARK_ROW = 14.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """Sizes of a chart; the plot is what is left inside the margins."""
@@ -86,6 +90,11 @@ class Frame:
     @property
     def plot_height(self) -> float:
         return self.height - self.top - self.bottom
+
+    def headed(self, marks: int) -> Frame:
+        """With room above the plot for what so many upright lines say, each in its own row."""
+        more = MARK_ROW * marks
+        return replace(self, top=self.top + more, height=self.height + more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,10 @@ class Layout:
     def has_room(self, at: float) -> bool:
         """Whether words fit to the right of an upright line."""
         return at < self.frame.left + 0.8 * self.frame.plot_width
+
+    def mark_row(self, number: int) -> float:
+        """The middle of the row above the plot in which the n-th upright line is named."""
+        return self.frame.top - MARK_ROW * (len(self.marks) - number - 0.5)
 
 
 def lay_out(chart: LineChart, frame: Frame) -> Layout:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from cerebro.bench.cases import Case
 from cerebro.bench.chart import BarChart, LineChart, Series
+from cerebro.bench.curves import MOST_LINES, convergence
 from cerebro.bench.measurement import PARTS, NodeUse
-
-#: More lines than this are not told apart.
-_MOST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ def draw(cases: Sequence[Case]) -> Figures:
     return Figures(
         split=_split(done) if done else None,
         usage=tuple((case.setting.label, _usage(case)) for case in done),
-        convergence=tuple(chart for chart in _convergence(done) if not chart.is_empty),
+        convergence=tuple(chart for chart in convergence(done) if not chart.is_empty),
     )
 
 
@@ -78,10 +76,8 @@ def _over_time(
     scale: float,
 ) -> LineChart:
     series = [
-        Series(
-            use.node if len(wanted) == 1 else f"{use.node} {what}",
-            use.series[what][0],
-            tuple(value * scale for value in use.series[what][1]),
+        _since_begin(
+            use.node if len(wanted) == 1 else f"{use.node} {what}", *use.series[what], scale
         )
         for use in nodes
         for what in wanted
@@ -92,9 +88,17 @@ def _over_time(
         title=title,
         x_label="seconds",
         y_label=unit,
-        series=tuple(series[:_MOST_LINES]),
+        series=tuple(series[:MOST_LINES]),
         marks=_marks(nodes),
     )
+
+
+def _since_begin(
+    label: str, times: Sequence[float], values: Sequence[float], scale: float
+) -> Series:
+    """A line from second 0 on: other nodes may be there a moment before the first."""
+    kept = [(at, scale * value) for at, value in zip(times, values, strict=True) if at >= 0]
+    return Series(label, tuple(at for at, _ in kept), tuple(value for _, value in kept))
 
 
 def _marks(nodes: Sequence[NodeUse]) -> tuple[tuple[float, str], ...]:
@@ -103,33 +107,3 @@ def _marks(nodes: Sequence[NodeUse]) -> tuple[tuple[float, str], ...]:
         return ()
     first, last = nodes[0].window
     return (first, "first visit"), (last, "last visit")
-
-
-def _convergence(cases: Sequence[Case]) -> list[LineChart]:
-    """Against time and against rows; settings in as many charts as it takes."""
-    charts = []
-    for start in range(0, len(cases), _MOST_LINES):
-        group = cases[start : start + _MOST_LINES]
-        part = f"-{start // _MOST_LINES + 1}" if len(cases) > _MOST_LINES else ""
-        metric = group[0].shown.metric
-        for name, label in (("time", "seconds since the first visit"), ("rows", "rows seen")):
-            series = tuple(
-                Series(
-                    case.setting.label,
-                    tuple(p.seconds if name == "time" else float(p.samples) for p in curve),
-                    tuple(p.value for p in curve),
-                )
-                for case in group
-                if (curve := case.shown.curve)
-            )
-            charts.append(
-                LineChart(
-                    name=f"convergence-{name}{part}",
-                    title=f"{metric} against {'time' if name == 'time' else 'rows seen'}",
-                    x_label=label,
-                    y_label=metric,
-                    series=series,
-                    from_zero=False,
-                )
-            )
-    return charts

@@ -86,6 +86,10 @@ class Measurement:
     metric: str = ""
     mode: Mode = Mode.MAX
     curve: tuple[Point, ...] = ()
+    #: Rows that the metric is of; None where that is not known.
+    valid_rows: int | None = None
+    #: Rows of each training shard.
+    shards: tuple[int, ...] = ()
     nodes: tuple[NodeUse, ...] = ()
 
     @property
@@ -130,6 +134,7 @@ def read_measurement(
     visits = _visits(run / layout.TRACE)
     summary = history.summary
     trained = [visit for visit in visits if visit["phase"] == "train"]
+    judged = [visit for visit in visits if visit["phase"] != "train"]
     params = {number: trial.params for number, trial in history.trials.items()}
     steps = _count_steps(trained, params, document.spec, setting.global_batch)
     parts = split_of(visits, float(summary.get("capacity_s", 0.0)))
@@ -153,6 +158,8 @@ def read_measurement(
         metric=history.metric,
         mode=history.mode,
         curve=curve,
+        valid_rows=_epoch_rows(judged, best) or None,
+        shards=_shards(trained),
         nodes=use,
     )
 
@@ -259,6 +266,7 @@ def _visit(event: Mapping[str, Any]) -> dict[str, Any]:
         "members": said.get("members", 1),
         "trial": said["trial"],
         "epoch": said["epoch"],
+        "shard": said.get("shard", 0),
     }
 
 
@@ -279,6 +287,12 @@ def _epoch_rows(trained: Sequence[Mapping[str, Any]], trial: int) -> int:
     by_trial = [visit for visit in trained if visit["trial"] == trial] or list(trained)
     first = [v["rows"] for v in by_trial if (v["trial"], v["epoch"]) == (by_trial[0]["trial"], 0)]
     return sum(first)
+
+
+def _shards(trained: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Rows of each shard, in the order of their numbers."""
+    found = {visit["shard"]: int(visit["rows"]) for visit in trained}
+    return tuple(found[shard] for shard in sorted(found))
 
 
 def _curve(

@@ -119,7 +119,7 @@ class Canvas:
 
 def line_png(chart: LineChart, path: Path, frame: Frame | None = None) -> None:
     """Write the chart with its title and a legend."""
-    frame = frame or Frame(top=34.0)
+    frame = (frame or Frame(top=34.0)).headed(len(chart.marks))
     placed = lay_out(chart, frame)
     canvas = Canvas(frame.width, frame.height + 20 * len(chart.series) + 8)
     base = frame.top + frame.plot_height
@@ -135,9 +135,9 @@ def line_png(chart: LineChart, path: Path, frame: Frame | None = None) -> None:
     canvas.text((frame.left + frame.plot_width / 2, base + 32), chart.x_label)
     canvas.upright((12, frame.top + frame.plot_height / 2), chart.y_label)
     for number, (x, label) in enumerate(placed.marks):
-        canvas.line([(x, frame.top), (x, base)], "#777777", dash=(1, 3))
+        canvas.line([(x, placed.mark_row(number) - 6), (x, base)], "#777777", dash=(1, 3))
         side, anchor = (3, "lm") if placed.has_room(x) else (-3, "rm")
-        canvas.text((x + side, frame.top + 7 + 14 * (number % 2)), label, anchor)
+        canvas.text((x + side, placed.mark_row(number)), label, anchor)
     for number, points in enumerate(placed.lines):
         _draw_line(canvas, points, number)
     for number, series in enumerate(chart.series):
@@ -151,16 +151,17 @@ def bar_png(chart: BarChart, path: Path) -> None:
     """Write the chart with its title and a legend."""
     width, right, top = 760.0, 60.0, 58.0
     probe = Canvas(1, 1)
-    left = min(300.0, 20 + max((probe.width_of(label) for label, _ in chart.bars), default=0.0))
+    left = min(340.0, 20 + max((probe.width_of(label) for label, _ in chart.bars), default=0.0))
     room = width - left - right
     canvas = Canvas(width, top + _BAR * len(chart.bars) + 48)
     axis = axis_of([sum(lengths) for _, lengths in chart.bars], from_zero=True)
     canvas.text((left, 14), chart.title, "lm")
-    x = left
+    wides = [34 + canvas.width_of(part) for part in chart.parts]
+    x = max(4.0, min(left, width - sum(wides)))
     for number, part in enumerate(chart.parts):
         _draw_box(canvas, (x, 32), (14, 12), number)
         canvas.text((x + 20, 38), part, "lm")
-        x += 34 + canvas.width_of(part)
+        x += wides[number]
     for row, (label, lengths) in enumerate(chart.bars):
         y, x = top + _BAR * row, left
         canvas.text((left - 8, y + 8), label, "rm")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro.bench.cases import Case, families, gather, saved_pairs
-from cerebro.bench.chart import Frame
+from cerebro.bench.chart import Frame, LineChart
 from cerebro.bench.figures import Figures, draw
 from cerebro.bench.measurement import Measurement
 from cerebro.bench.png import bar_png, line_png
@@ -39,7 +39,7 @@ def write_report(
     write_tables(out / "csv", measurements)
     problems = _write_pictures(out / "png", figures)
     page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    body = "\n".join(_body(cases, figures, about))
+    body = "\n".join(_body(cases, figures, about, out))
     replace(out / "report.html", page.replace(_PLACE, body, 1))
     return problems
 
@@ -56,10 +56,12 @@ def _write_pictures(folder: Path, figures: Figures) -> list[str]:
     return []
 
 
-def _body(cases: Sequence[Case], figures: Figures, about: Mapping[str, Any]) -> list[str]:
+def _body(
+    cases: Sequence[Case], figures: Figures, about: Mapping[str, Any], out: Path
+) -> list[str]:
     machine = about["machine"]
     is_simulated = not about["hosts"] and any(case.setting.nodes > 1 for case in cases)
-    told = sentences(cases, cores=int(machine["cores"]), is_simulated=is_simulated)
+    told = sentences(cases, cores=int(machine["cores"]), is_simulated=not about["hosts"])
     return [
         _header(about, is_simulated),
         _section("In words", _list(told or ["Nothing was measured."])),
@@ -69,8 +71,8 @@ def _body(cases: Sequence[Case], figures: Figures, about: Mapping[str, Any]) -> 
         *_checkpoints(cases),
         _section(
             "Convergence",
-            _grid([line_svg(chart, _SMALL) for chart in figures.convergence]),
             _CURVES_NOTE,
+            _charts(figures.convergence),
         ),
         _section(
             "Processors and memory, by node",
@@ -78,7 +80,7 @@ def _body(cases: Sequence[Case], figures: Figures, about: Mapping[str, Any]) -> 
             _USAGE_NOTE,
             _usage(figures),
         ),
-        _section("Files", _FILES),
+        _section("Files", _FILES, _tensorboard(out)),
     ]
 
 
@@ -140,22 +142,26 @@ def _checkpoints(cases: Sequence[Case]) -> list[str]:
     pairs = saved_pairs(cases)
     if not pairs:
         return []
-    rows = [["setting", "training s, not saved", "training s, saved", "difference"]]
+    rows = [
+        [
+            "setting",
+            *("completion s, not saved", "completion s, saved"),
+            *("training s, not saved", "training s, saved", "difference in training"),
+        ]
+    ]
     for without, saved in pairs:
         change = saved.training_s / without.training_s - 1
         label = without.setting.label.removesuffix(", not saved")
-        times = [f"{case.training_s:.4g}" for case in (without, saved)]
-        rows.append([label, *times, f"{100 * change:+.1f} %"])
+        both = without, saved
+        times = [*(case.completion_s for case in both), *(case.training_s for case in both)]
+        rows.append([label, *(f"{s:.4g}" for s in times), f"{100 * change:+.1f} %"])
     return [_section("The effect of saving states", _table(rows))]
 
 
 def _usage(figures: Figures) -> str:
     parts = []
     for label, charts in figures.usage:
-        drawn = _grid(
-            [line_svg(chart, _SMALL) for chart in charts], [chart.title for chart in charts]
-        )
-        parts.append(f'<div class="setting"><h3>{escape(label)}</h3>{drawn}</div>')
+        parts.append(f'<div class="setting"><h3>{escape(label)}</h3>{_charts(charts)}</div>')
     return "".join(parts)
 
 
@@ -167,13 +173,10 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
-def _grid(charts: Sequence[str], titles: Sequence[str] = ()) -> str:
-    captions = [f"<figcaption>{escape(title)}</figcaption>" for title in titles] or [""] * len(
-        charts
-    )
+def _charts(charts: Sequence[LineChart]) -> str:
     figures = "".join(
-        f"<figure>{caption}{chart}</figure>"
-        for chart, caption in zip(charts, captions, strict=True)
+        f"<figure><figcaption>{escape(chart.title)}</figcaption>{line_svg(chart, _SMALL)}</figure>"
+        for chart in charts
     )
     return f'<div class="grid">{figures}</div>'
 
@@ -200,7 +203,12 @@ _SPLIT_NOTE = (
     "and handing over its state; <b>validation</b>: all of it; <b>other</b>: waiting for a "
     "checkpoint or for work. All of a run, divided by its training steps.</p>"
 )
-_CURVES_NOTE = '<p class="muted">One point an epoch, of the best trial of each setting.</p>'
+_CURVES_NOTE = (
+    '<p class="muted">One point an epoch, of the best trial of each setting. At the same batch in '
+    "all every setting makes the same steps on the same rows: the first epochs lie on each other, "
+    "and later ones as closely as the training is stable, since sums are made in another order. "
+    "Settings that differ in saving states alone are drawn once.</p>"
+)
 _USAGE_NOTE = (
     '<p class="muted">All processes of a node together. <b>memory</b> counts pages that several '
     "processes share once for each; <b>shared once</b> does not. <b>sent</b>: by all interfaces of "
@@ -213,3 +221,8 @@ _FILES = (
     "each run with its own report in <code>runs/</code>, and what the nodes printed in "
     "<code>settings/</code>.</p>"
 )
+
+
+def _tensorboard(out: Path) -> str:
+    command = f"tensorboard --logdir {out / 'runs'}"
+    return f"<p><code>{escape(command)}</code> shows scalars of all runs and the model’s graph.</p>"

@@ -30,10 +30,10 @@ def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
     >>> "node &lt;0&gt;" in line_svg(chart), line_svg(chart).startswith("<svg ")
     (True, True)
     """
-    frame = frame or Frame()
+    frame = (frame or Frame()).headed(len(chart.marks))
     placed = lay_out(chart, frame)
     rows = _legend_rows(chart, frame)
-    height = frame.height + 18 * len(rows)
+    height = frame.height + 18 * len(rows) + 8
     parts = [_open(chart.title, frame.width, height)]
     base = frame.top + frame.plot_height
     for tick in placed.y.ticks:
@@ -47,9 +47,9 @@ def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
     parts.append(_text(frame.left + frame.plot_width / 2, base + 34, chart.x_label, "middle"))
     parts.append(_upright(14, frame.top + frame.plot_height / 2, chart.y_label))
     for number, (at, label) in enumerate(placed.marks):
-        parts.append(_mark(at, frame.top, base))
+        parts.append(_mark(at, placed.mark_row(number) - 6, base))
         side, anchor = (3, "start") if placed.has_room(at) else (-3, "end")
-        parts.append(_text(at + side, frame.top + 11 + 13 * (number % 2), label, anchor))
+        parts.append(_text(at + side, placed.mark_row(number) + 4, label, anchor))
     for number, line in enumerate(placed.lines):
         parts.append(_line(line, style_of(number)))
     for row, labels in enumerate(rows):
@@ -65,17 +65,18 @@ def bar_svg(chart: BarChart, width: float = 760.0) -> str:
     >>> bar_svg(chart).count('class="bar"')
     2
     """
-    left = min(310.0, 14 + 6.6 * max((len(label) for label, _ in chart.bars), default=0))
+    left = min(340.0, 14 + 6.6 * max((len(label) for label, _ in chart.bars), default=0))
     right, top = 60.0, 28.0
     room = width - left - right
     height = top + _BAR * len(chart.bars) + 40
     axis = axis_of([sum(lengths) for _, lengths in chart.bars], from_zero=True)
     parts = [_open(chart.title, width, height), _patterns(chart.name, len(chart.parts))]
-    at = left
+    wides = [34 + 6.8 * len(part) for part in chart.parts]
+    at = max(4.0, min(left, width - sum(wides)))
     for number, part in enumerate(chart.parts):
         parts.append(_box(at, 2, 14, 12, f"{chart.name}-{number}"))
         parts.append(_text(at + 19, 12, part, "start"))
-        at += 34 + 6.8 * len(part)
+        at += wides[number]
     for row, (label, lengths) in enumerate(chart.bars):
         y, x = top + _BAR * row, left
         parts.append(_text(left - 8, y + 13, label, "end"))

@@ -81,10 +81,17 @@ class Setting:
         >>> Setting(nodes=3, procs=2, batch=64).label, Setting(batch=32, checkpoint=False).label
         ('3 nodes x 2 processes, batch 64 in all', '1 node, batch 32, not saved')
         """
-        where = show_count(self.nodes, "node")
-        if self.procs > 1:
-            where += f" x {self.procs} processes"
-        return ", ".join([where, *self.details])
+        return ", ".join([self.where, *self.details])
+
+    @property
+    def where(self) -> str:
+        """Nodes and processes alone.
+
+        >>> Setting(nodes=3, procs=2, batch=64).where
+        '3 nodes x 2 processes'
+        """
+        nodes = show_count(self.nodes, "node")
+        return f"{nodes} x {self.procs} processes" if self.procs > 1 else nodes
 
     @property
     def details(self) -> list[str]:

@@ -16,7 +16,7 @@ TIMES = (
     "setting",
     "completion s",
     "training s",
-    "against the first",
+    "time against the first",
     "rows/s",
     "communication",
     "CPU of node 0",

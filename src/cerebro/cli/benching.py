@@ -196,7 +196,7 @@ def _conclude(
     print(format_columns(times_table(cases)))
     print()
     for sentence in sentences(cases, cores=cores, is_simulated=is_simulated):
-        print(f"- {clean(sentence, 400)}")
+        print(f"- {clean(sentence, 900)}")
     print()
     for problem in problems:
         print(f"note: {problem}")

@@ -65,6 +65,8 @@ def test_steps_and_rows_are_those_of_all_visits(run: Path) -> None:
     # Of 96 rows a quarter is held back: 36 a shard are 3 steps; 2 trials, 2 epochs, 2 shards.
     assert measured.steps == 3 * 2 * 2 * 2
     assert [point.samples for point in measured.curve] == [72, 144]
+    assert measured.shards == (36, 36)
+    assert measured.valid_rows == 24
     assert measured.samples_per_s > 0
 
 

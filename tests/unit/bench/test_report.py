@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cerebro.bench.chart import Frame, LineChart, Series, axis_of, lay_out, style_of
+from cerebro.bench.cases import gather
+from cerebro.bench.chart import BarChart, Frame, LineChart, Series, axis_of, lay_out, style_of
+from cerebro.bench.figures import draw
+from cerebro.bench.measurement import PARTS, NodeUse
 from cerebro.bench.png import line_png
 from cerebro.bench.report import write_report
-from cerebro.bench.svg import line_svg
-from cerebro.bench.sweep import Rule, Setting
+from cerebro.bench.svg import bar_svg, line_svg
+from cerebro.bench.sweep import Rule, Setting, Sweep
 from tests.unit.bench.made import ABOUT, failed, measured
 
 SETTINGS = [
@@ -77,17 +81,80 @@ def test_the_page_is_whole_and_loads_nothing(folder: Path) -> None:
     assert "&lt;no&gt; route" in text
     assert "Abacus &lt;mk. 1&gt;" in text
     assert "Simulated nodes." in text
+    assert f"tensorboard --logdir {folder / 'runs'}" in text
+    assert "val_accuracy against rows seen: batch 64 in all</figcaption>" in text
+    assert "the first epochs lie on each other" in text
+
+
+def test_the_times_of_saving_have_those_of_completion_beside_them(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<td>1 node, batch 64</td><td>18</td><td>18</td><td>13</td><td>13</td>" in text
+
+
+def test_legends_are_inside_their_charts() -> None:
+    bars = ((f"3 nodes x 2 processes, batch 256 in all, {'not ' * 5}saved", (1.0,) * len(PARTS)),)
+    drawn = bar_svg(BarChart(name="s", title="t", x_label="ms", parts=PARTS, bars=bars), 760.0)
+    (at,) = re.findall(r'<text x="([0-9.]+)"[^>]*>other<', drawn)
+    assert float(at) + 7 * len("other") <= 760
+    series = tuple(Series(f"a rather long label {n}", (0.0, 1.0), (0.0, 1.0)) for n in range(8))
+    chart = LineChart(name="c", title="t", x_label="x", y_label="y", series=series)
+    drawn = line_svg(chart)
+    (height,) = re.findall(r'viewBox="0 0 [0-9.]+ ([0-9.]+)"', drawn)
+    assert max(float(y) for y in re.findall(r'<text x="[0-9.]+" y="([0-9.]+)"', drawn)) + 4 < float(
+        height
+    )
 
 
 def test_every_picture_of_the_page_is_a_file_too(folder: Path) -> None:
     names = {path.name for path in (folder / "png").iterdir()}
-    assert {"split.png", "convergence-time.png", "convergence-rows.png"} <= names
+    assert {
+        "split.png",
+        "convergence-time-b64-global.png",
+        "convergence-rows-b64-rank.png",
+    } <= names
     for setting in SETTINGS:
         assert {f"{setting.key}-cpu.png", f"{setting.key}-memory.png"} <= names
     for name in names:
         with Image.open(folder / "png" / name) as picture:
             assert picture.width > 500
             assert len(picture.convert("L").getcolors() or []) > 1
+
+
+def test_each_chart_of_convergence_overlays_what_is_compared() -> None:
+    sweep = Sweep(nodes=(1, 2, 3), procs=(1, 2), batches=(32, 256), checkpoint=True)
+    charts = draw(gather([measured(setting) for setting in sweep.settings()])).convergence
+    lines = {chart.title: [series.label for series in chart.series] for chart in charts}
+    assert len(lines) == len(charts) == 2 * (2 * 2 + 1)
+    assert lines["val_accuracy against rows seen: batch 32 in all"] == [
+        *("1 node", "1 node x 2 processes", "2 nodes"),
+        *("3 nodes", "2 nodes x 2 processes", "3 nodes x 2 processes"),
+    ]
+    assert "val_accuracy against time: batch 256 for each process" in lines
+    batches = lines["val_accuracy against time: batch sizes, 1 node"]
+    assert batches == ["batch 32", "batch 256"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [Setting()],
+        [Setting(changes=(("lr", value),)) for value in ("0.1", "1")],
+        [Setting(nodes=n, batch=64) for n in range(1, 21)],
+    ],
+)
+def test_no_curve_is_left_out_and_none_is_lost_in_a_crowd(settings: list[Setting]) -> None:
+    charts = draw(gather([measured(setting) for setting in settings])).convergence
+    by_rows = [chart for chart in charts if "against rows" in chart.title]
+    assert len({series.label for chart in by_rows for series in chart.series}) == len(settings)
+    assert all(len(chart.series) <= 8 for chart in charts)
+    assert len({chart.name for chart in charts}) == len(charts)
+
+
+def test_time_begins_at_zero_though_a_node_was_early() -> None:
+    early = NodeUse("node 0", {"memory/tree_rss": ((-0.4, 0.6, 9.0), (1e6, 2e6, 3e6))})
+    run = replace(measured(SETTINGS[0]), nodes=(early,))
+    ((_, (chart,)),) = draw(gather([run])).usage
+    assert lay_out(chart, Frame()).x.low == 0
 
 
 def test_every_curve_is_in_a_table(folder: Path) -> None:
@@ -142,6 +209,13 @@ def test_what_happened_late_is_written_inside_the_chart() -> None:
     chart = LineChart(name="c", title="t", x_label="x", y_label="y", series=series, marks=marks)
     drawn = line_svg(chart)
     assert 'text-anchor="start">early' in drawn
+    # Above the plot, where no curve is.
+    frame = Frame().headed(len(marks))
+    rows = [
+        float(y) for y in re.findall(r'y="([0-9.]+)" text-anchor="[a-z]+">(?:early|late)', drawn)
+    ]
+    assert len(set(rows)) == 2
+    assert max(rows) <= frame.top
     assert 'text-anchor="end">late' in drawn
 
 

@@ -1,0 +1,185 @@
+"""What more nodes and processes brought, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from cerebro.bench.cases import Case, families
+from cerebro.bench.phrases import (
+    FEW,
+    Pair,
+    at_batch,
+    at_rule,
+    bare_label,
+    batches,
+    capital,
+    listed,
+    noise_of,
+    span,
+    where,
+)
+from cerebro.bench.sweep import Setting
+from cerebro.track.text import show_count
+
+_SHARED = "processes of one machine share its cores."
+
+
+def tell_spreading(cases: Sequence[Case], cores: int, is_simulated: bool) -> list[str]:
+    """Nodes, then processes, against the fewest; that nodes are simulated is told once."""
+    pairs = [(base, case) for base, *others in families(cases) for case in others]
+    nodes = [pair for pair in pairs if pair[1].setting.nodes != pair[0].setting.nodes]
+    procs = [pair for pair in pairs if pair[1].setting.nodes == pair[0].setting.nodes]
+    if len(pairs) <= FEW:
+        told = [_compare(*pair) for pair in nodes]
+        alone = [f"{_compare(*pair)} The {_SHARED}" for pair in procs]
+    else:
+        told = [_tell_nodes(group) for group in _grouped(nodes)]
+        alone = [_tell_processes(procs)] if procs else []
+    if told and is_simulated:
+        told[0] += f" Simulated: all nodes shared the {show_count(cores, 'core')} of one machine."
+    return [*told, *alone]
+
+
+def _compare(base: Case, case: Case) -> str:
+    ratio, noise = _ratio(base, case), noise_of(base, case)
+    who, than, at = where(case.setting), where(base.setting), at_batch(case.setting)
+    if ratio > 1 + noise:
+        text = f"{who} took {ratio:.2f}x as long as {than}{at}"
+    elif ratio < 1 - noise:
+        text = f"{who} took {ratio:.2f}x the time of {than}{at} ({1 / ratio:.2f}x as fast)"
+    else:
+        text = f"{who} took about as long as {than}{at} ({ratio:.2f}x)"
+    return f"{capital(text)}: {_why(base, case)}."
+
+
+def _ratio(base: Case, case: Case) -> float:
+    return case.training_s / base.training_s
+
+
+def _why(base: Case, case: Case) -> str:
+    share = f"{100 * case.communication:.0f} % of the step was communication"
+    before, after = base.step_ms["compute"], case.step_ms["compute"]
+    if not math.isfinite(before + after):
+        return share
+    work = after / before if before else math.nan
+    return f"{share}; computing a step took {after:.3g} ms instead of {before:.3g} ms ({work:.2f}x)"
+
+
+def _grouped(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """By rule, and by what they are compared with."""
+    groups: dict[tuple[object, ...], list[Pair]] = {}
+    for base, case in pairs:
+        key = at_rule(case.setting), where(base.setting)
+        groups.setdefault(key, []).append((base, case))
+    yield from groups.values()
+
+
+def _tell_nodes(pairs: Sequence[Pair]) -> str:
+    if len(pairs) == 1:
+        return _compare(*pairs[0])
+    than = where(pairs[0][0].setting)
+    rule = at_rule(pairs[0][1].setting)
+    text = f"{rule} more nodes made it {_verdict(pairs)}: {_ranges(pairs)} as long as {than},"
+    text += f"{batches([case for _, case in pairs])}."
+    best, *_, worst = sorted(pairs, key=lambda pair: _ratio(*pair))
+    ends = (("Slowest", worst), ("Fastest", best))
+    return text + "".join(
+        f" {name}, {_ratio(*pair):.2f}x: {bare_label(pair[1])}, where {_why(*pair)}."
+        for name, pair in ends
+    )
+
+
+def _verdict(pairs: Sequence[Pair]) -> str:
+    """Slower, faster or neither, in how many comparisons."""
+    counts = {"slower": 0, "faster": 0, "neither slower nor faster": 0}
+    for pair in pairs:
+        ratio, noise = _ratio(*pair), noise_of(*pair)
+        away = "slower" if ratio > 1 + noise else "faster" if ratio < 1 - noise else ""
+        counts[away or "neither slower nor faster"] += 1
+    first, *others = [(word, count) for word, count in counts.items() if count]
+    if not others:
+        return f"{first[0]} in all cases"
+    told = [f"{first[0]} in {first[1]} of {len(pairs)} cases"]
+    return listed([*told, *(f"{word} in {count}" for word, count in others)])
+
+
+def _ranges(pairs: Sequence[Pair]) -> str:
+    """For each number of nodes and processes, how many times as long it took."""
+    groups: dict[tuple[int, int], list[Pair]] = {}
+    for base, case in pairs:
+        groups.setdefault((case.setting.nodes, case.setting.procs), []).append((base, case))
+    told = [
+        f"{where(group[0][1].setting)} took {span([_ratio(*pair) for pair in group])} times"
+        for group in groups.values()
+    ]
+    first, *others = told
+    return listed([first, *(text.replace(" took ", " ") for text in others)])
+
+
+def _tell_processes(pairs: Sequence[Pair]) -> str:
+    """Both rules in one sentence."""
+    told: list[str] = []
+    for group in _grouped(pairs):
+        base, case = group[0][0].setting, group[0][1].setting
+        text = f"{_ranges(group)} as long as {where(base)}"
+        who = f"{where(case)} took "
+        if told and told[0].startswith(who):
+            text = text.removeprefix(who)
+        told.append(f"{text} {_lower(at_rule(case))}")
+    shares = span([100 * case.communication for _, case in pairs], ".0f", " %")
+    worst = max(pairs, key=lambda pair: _ratio(*pair))
+    return (
+        f"{capital(listed(told))},{batches([case for _, case in pairs])}. {shares} of the step "
+        f"was communication, and {_SHARED} Slowest, {_ratio(*worst):.2f}x: {bare_label(worst[1])}."
+    )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def tell_batches(cases: Sequence[Case]) -> Iterator[str]:
+    """Batch sizes against the smallest, where all else is equal."""
+    groups: dict[Setting, list[Case]] = {}
+    for case in cases:
+        s = case.setting
+        if s.ranks == 1 and s.batch is not None and not s.checkpoint:
+            key = Setting(nodes=s.nodes, procs=s.procs, changes=s.changes, checkpoint=s.checkpoint)
+            groups.setdefault(key, []).append(case)
+    for group in groups.values():
+        base, *others = sorted(group, key=lambda case: case.setting.batch or 0)
+        if others:
+            yield _tell_batch(base, others)
+
+
+def _tell_batch(base: Case, others: Sequence[Case]) -> str:
+    first, *more = [(f"batch {c.setting.batch}", _ratio(base, c)) for c in others]
+    times = [f"{first[0]} took {first[1]:.2f}x", *(f"{name} {ratio:.2f}x" for name, ratio in more)]
+    rows = listed([f"{case.samples_per_s:,.0f}" for case in others])
+    used = listed([f"{case.cpu():.0f} %" for case in others])
+    changes = "".join(f", {key}={value}" for key, value in base.setting.changes)
+    return (
+        f"{capital(listed(times))} the time of batch {base.setting.batch}{changes} and trained on "
+        f"{rows} rows/s instead of {base.samples_per_s:,.0f}; the processors were used to {used} "
+        f"instead of {base.cpu():.0f} % of one core."
+    )
+
+
+def tell_shards(cases: Sequence[Case]) -> Iterator[str]:
+    """A step takes no more rows than its shard has."""
+    cut: dict[tuple[int, ...], set[int]] = {}
+    for case in cases:
+        batch, shards = case.setting.global_batch, case.shown.shards
+        if batch is not None and shards and batch > max(shards):
+            cut.setdefault(shards, set()).add(batch)
+    for shards, found in cut.items():
+        many = len(found) > 1
+        sizes = span(shards, ".0f")
+        yield (
+            f"{'Batches' if many else 'A batch'} of {listed([str(size) for size in sorted(found)])}"
+            f" in all {'are' if many else 'is'} larger than a shard "
+            f"({show_count(len(shards), 'shard')} of {sizes} rows): a step takes rows of one shard "
+            f"alone, so {'these' if many else 'this'} made one step of {sizes} rows a shard. "
+            "Fewer shards make larger batches possible."
+        )
