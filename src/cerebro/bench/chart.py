@@ -126,6 +126,10 @@ def style_of(number: int) -> Style:
     )
 
 
+#: Values that differ by no more, as a part of them, are a flat line.
+_FLAT = 1e-5
+
+
 def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis:
     """An axis with round ticks that holds all values.
 
@@ -134,7 +138,7 @@ def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     low = min(0.0, low) if from_zero else low
-    if high <= low and low and not from_zero:
+    if high - low <= _FLAT * abs(low) and low and not from_zero:
         # A flat line is in the middle: twice as much would be no accuracy.
         low, high = low - 0.05 * abs(low), high + 0.05 * abs(high)
     elif high <= low:
