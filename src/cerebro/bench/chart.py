@@ -78,7 +78,7 @@ class Frame:
 
     width: float = 760.0
     height: float = 300.0
-    left: float = 64.0
+    left: float = 72.0
     right: float = 16.0
     top: float = 10.0
     bottom: float = 44.0
