@@ -53,14 +53,14 @@ class Request:
 def run_bench(request: Request) -> int:
     """Carry a benchmark to its end; gives the exit code: 1 if a setting failed."""
     bench, settings = plan(request)
-    about = bench.describe(settings)
     missing = [setting for setting in settings if not bench.is_done(setting)]
+    _check(bench, missing)
+    about = bench.describe(settings)
     board = _Board(bench, settings)
     if len(missing) < len(settings):
         _tell(f"{len(settings) - len(missing)} of {len(settings)} settings are there already.")
     signal.signal(signal.SIGTERM, _stop)
     try:
-        _check(bench, missing)
         with board.shown():
             for setting in missing:
                 board.begin(setting)

@@ -130,8 +130,10 @@ class Unsaved(InlineBackend):
     def save(self, state, request):
         self.saves += 1
         if self.saves == 3:
+            # To the thread that would hear them from a terminal: one that the system gives to
+            # another thread, as the first is still on its way, is heard when that one wakes up.
             for number in (signal.SIGINT, signal.SIGTERM):
-                os.kill(os.getpid(), number)
+                signal.pthread_kill(threading.main_thread().ident, number)
             self.is_let_go.wait(60)
         return super().save(state, request)
 
