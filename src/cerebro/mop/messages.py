@@ -83,6 +83,13 @@ class UnitPaused(NamedTuple):
     unit: int
 
 
+class UnitExtended(NamedTuple):
+    """A unit is trained until so many epochs are behind it, unless it is meant to already."""
+
+    unit: int
+    epochs: int
+
+
 class UnitReduced(NamedTuple):
     """Only these trials of a unit go on: the next epoch begins without the others.
 
@@ -150,6 +157,7 @@ Event: TypeAlias = (
     | VisitDone
     | VisitFailed
     | Durable
+    | UnitExtended
     | UnitPaused
     | UnitReduced
     | UnitStopped
@@ -163,7 +171,7 @@ _TYPES: dict[str, type[Message]] = {
     t.__name__: t
     for t in (
         *(WorkerJoined, WorkerLost, UnitAdded, VisitDone, VisitFailed, Durable),
-        *(UnitPaused, UnitReduced, UnitStopped, Drain, Resume),
+        *(UnitExtended, UnitPaused, UnitReduced, UnitStopped, Drain, Resume),
         *(Start, EpochEnded, UnitFinished, UnitFailed, Finished, Stalled),
     )
 }

@@ -18,6 +18,7 @@ from cerebro.mop.messages import (
     Stalled,
     Start,
     UnitAdded,
+    UnitExtended,
     UnitFailed,
     UnitFinished,
     UnitPaused,
@@ -32,10 +33,9 @@ from cerebro.mop.order import shard_at
 from cerebro.mop.placement import Placement
 from cerebro.mop.state import UnitState
 from cerebro.mop.story import Story
-from cerebro.mop.visit import Phase, Visit, check_unit
+from cerebro.mop.visit import Phase, Visit, check_place, check_unit
 
-_TRAIN = Phase.TRAIN
-_EVAL = Phase.EVAL
+_TRAIN, _EVAL = Phase.TRAIN, Phase.EVAL
 # Twice as fast as calling the class, which matters once per visit.
 _new_tuple = tuple.__new__
 
@@ -96,9 +96,10 @@ class Planner:
             VisitDone: self._visit_done,
             Durable: self._durable,
             UnitAdded: self._unit_added,
+            UnitExtended: self._unit_extended,
             UnitPaused: self._unit_paused,
             UnitReduced: self._unit_reduced,
-            UnitStopped: self._unit_stopped,
+            UnitStopped: self._unit_reduced,
             VisitFailed: self._visit_failed,
             WorkerJoined: self._worker_joined,
             WorkerLost: self._worker_lost,
@@ -211,6 +212,7 @@ class Planner:
     def _unit_added(self, event: UnitAdded) -> list[Instruction]:
         unit, epoch, step, staying = event
         check_unit(unit)
+        check_place(unit, epoch, step, self.train_shards)
         known = self.units.get(unit.id)
         if known is not None and (
             not known.closed or any(visit.unit == unit.id for visit in self._running.values())
@@ -218,11 +220,6 @@ class Planner:
             raise ValueError(
                 f"a unit is added anew once it is closed and nothing of it runs, but unit "
                 f"{unit.id} is there already."
-            )
-        if not (0 <= epoch <= unit.epochs and 0 <= step <= self.train_shards):
-            raise ValueError(
-                f"`0 <= epoch <= {unit.epochs}` and `0 <= step <= {self.train_shards}` must hold, "
-                f"but got epoch={epoch}, step={step} (unit {unit.id})."
             )
         state = UnitState(unit, self.train_shards, epoch, step)
         if staying:
@@ -245,20 +242,25 @@ class Planner:
             state.entry = None
         return []
 
-    def _unit_reduced(self, event: UnitReduced) -> list[Instruction]:
+    def _unit_extended(self, event: UnitExtended) -> list[Instruction]:
         state = self._known(event.unit)
         out: list[Instruction] = []
-        if not state.closed:
-            state.reduce(event.trials)
-            if not state.staying:
-                self._close(state, out)
+        if not state.closed and event.epochs > state.unit.epochs:
+            state.extend(event.epochs, self.train_shards)
+            self._balance.recount(state)
+            if state.entry is not None:
+                self.placement.push_again(state, state.shard)
+                self._assign(out)
         return out
 
-    def _unit_stopped(self, event: UnitStopped) -> list[Instruction]:
+    def _unit_reduced(self, event: UnitReduced | UnitStopped) -> list[Instruction]:
         state = self._known(event.unit)
+        trials = event.trials if isinstance(event, UnitReduced) else ()
         out: list[Instruction] = []
         if not state.closed:
-            self._close(state, out)
+            state.reduce(trials)
+            if not trials:
+                self._close(state, out)
         return out
 
     def _durable(self, event: Durable) -> list[Instruction]:

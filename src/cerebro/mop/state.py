@@ -134,6 +134,13 @@ class UnitState:
             )
         self.staying = trials
 
+    def extend(self, epochs: int, train_shards: int) -> None:
+        """It is trained until so many epochs are behind it, more than before."""
+        more = (epochs - self.unit.epochs) * train_shards
+        self.unit = self.unit._replace(epochs=epochs)
+        self.total += more
+        self.left += more
+
     def history(self, step: int) -> History:
         """The failures of a visit of the current phase."""
         return self.histories.get(step, _NONE) if self.histories else _NONE

@@ -57,3 +57,12 @@ def check_unit(unit: Unit) -> None:
             "`epochs >= 1`, `start >= 0` and `0 < weight < inf` must hold, but got "
             f"epochs={unit.epochs}, start={unit.start}, weight={unit.weight} (unit {unit.id})."
         )
+
+
+def check_place(unit: Unit, epoch: int, step: int, shards: int) -> None:
+    """Raise ValueError unless a unit can begin there."""
+    if not (0 <= epoch <= unit.epochs and 0 <= step <= shards):
+        raise ValueError(
+            f"`0 <= epoch <= {unit.epochs}` and `0 <= step <= {shards}` must hold, but got "
+            f"epoch={epoch}, step={step} (unit {unit.id})."
+        )

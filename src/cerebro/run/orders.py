@@ -89,6 +89,8 @@ class Orders:
         record |= {"parent": source, "visits": visits, "proposal": None}
         if self._spec.is_gated:
             record["epochs"] = visits // self._spec.train_shards
+        if (parent.target or 0) > self._spec.epochs:
+            record["epochs"] = parent.target  # it was extended: its copy goes as far
         if replaces is not None:
             record |= {"replaces": replaces, "reason": f"{reason}: {trial_id(number)}"}
         return Commit([record], copy=Copy(refs[-1], source, number) if refs else None)

@@ -88,6 +88,9 @@ class Roster:
             # What was under way of it before must be over first.
             live.is_leaving = True
             self.settle(live)
+        else:
+            epochs = entry(trial, self._run.history, self._spec).added.unit.epochs
+            self._act(self._planner.handle(mop.UnitExtended(live.id, epochs)))
 
     def withdraw(self, number: int) -> None:
         """A trial has ended by a decision: what is under way of it is of no use."""

@@ -18,6 +18,7 @@ from cerebro.mop.messages import (
     Instruction,
     Start,
     UnitAdded,
+    UnitExtended,
     UnitFailed,
     UnitFinished,
     UnitPaused,
@@ -172,6 +173,15 @@ class PlanMachine(RuleBasedStateMachine):
         if unit not in self.closed:
             self.paused.add(unit)
         assert self.send(UnitPaused(unit)) == []
+
+    @precondition(lambda self: self.units)
+    @rule(data=st.data(), epochs=st.integers(1, 4))
+    def extend_unit(self, data: st.DataObject, epochs: int) -> None:
+        unit = data.draw(st.sampled_from(sorted(self.units)))
+        is_open = not self.planner.units[unit].closed
+        if is_open and epochs > self.units[unit].epochs:
+            self.units[unit] = self.units[unit]._replace(epochs=epochs)
+        self.send(UnitExtended(unit, epochs))
 
     def at_rest(self) -> list[int]:
         """Paused units of which nothing runs."""

@@ -13,6 +13,7 @@ from cerebro.mop import (
     Start,
     Unit,
     UnitAdded,
+    UnitExtended,
     UnitFailed,
     UnitFinished,
     UnitReduced,
@@ -110,3 +111,40 @@ def test_a_unit_that_failed_is_replaced_by_others_that_go_on_where_it_was():
     while not planner.finished:
         ends += [one for one in finish(planner) if isinstance(one, UnitFinished)]
     assert sorted(ends) == [UnitFinished(trial) for trial in STACK.trials]
+
+
+def visited(planner: Planner, number: int) -> list[tuple[int, int]]:
+    """Unit and epoch of the next visits."""
+    found = []
+    for _ in range(number):
+        (visit,) = planner.running().values()
+        found.append(visit[:2])
+        finish(planner)
+        validate(planner)
+    return found
+
+
+def test_one_that_is_extended_comes_before_those_with_less_to_do():
+    planner = planner_with(Unit(0, (0,), 0, epochs=2))
+    for number in (1, 2):
+        planner.handle(UnitAdded(Unit(number, (number,), 0, epochs=2)))
+    assert planner.handle(UnitExtended(1, 4)) == []
+    assert visited(planner, 5)[1:] == [(1, 0), (2, 0), (1, 0), (1, 1)]
+
+
+def test_one_that_runs_goes_on_for_as_many_epochs_and_what_is_less_changes_nothing():
+    planner = planner_with(Unit(0, (0,), 0, epochs=1), val=1)
+    planner.handle(UnitExtended(0, 2))
+    planner.handle(UnitExtended(0, 1))
+    assert visited(planner, 6) == [(0, 0)] * 3 + [(0, 1)] * 3
+    assert planner.finished
+    assert planner.handle(UnitExtended(0, 3)) == []
+    assert planner.finished
+
+
+def test_one_that_waits_for_its_eval_visits_is_extended():
+    planner = planner_with(Unit(0, (0,), 0, epochs=1), shards=1, val=2)
+    finish(planner)
+    planner.handle(UnitExtended(0, 2))
+    assert visited(planner, 5) == [(0, 0)] * 2 + [(0, 1)] * 3
+    assert planner.finished

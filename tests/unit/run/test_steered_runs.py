@@ -129,6 +129,26 @@ def test_each_command_is_judged_by_what_those_before_it_have_brought_about(data)
     assert refused(data.parent / "both") == [None, "t0000 must be meant to have fewer than 5"]
 
 
+@pytest.mark.parametrize("after", [4, 22, 40])
+def test_a_warm_clone_of_one_that_was_extended_goes_as_far(data, after):
+    """Wherever its parent is: before the run's epochs are over, after them, and at its end."""
+    plan = {1: [command("extend", 0, epochs=5)], after: [command("clone", 0, params={"lr": 0.3})]}
+    space = {"lr": [0.5, 0.2]}
+    result = steered(data, "copied", plan, space=space, checkpoint=Checkpointing.VISIT)
+    assert statuses(result) == ["finished"] * 3
+    assert [result.history(number)[-1]["epoch"] for number in range(3)] == [4, 2, 4]
+
+
+@pytest.mark.parametrize("after", range(10, 30, 3))
+def test_so_does_that_of_one_that_a_search_has_let_go_so_far(data, after):
+    """Wherever in an epoch its parent is."""
+    plan = {1: [command("extend", 0, epochs=5)], after: [command("clone", 0)]}
+    changes = {"space": {"lr": [0.5, 0.2]}, "stopper": {"name": "hyperband", "eta": 2}}
+    result = steered(data, "further", plan, checkpoint=Checkpointing.VISIT, **changes)
+    assert statuses(result)[::2] == ["finished"] * 2
+    assert [result.history(number)[-1]["epoch"] for number in (0, 2)] == [4, 4]
+
+
 def test_what_waits_after_the_end_of_a_run_ends(data):
     """Nobody is left to let it go on."""
     changes = {"stopper": {"name": "asha", "eta": 2}, "budget": {"epochs": 5}, "epochs": 4}
