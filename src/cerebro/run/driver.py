@@ -34,7 +34,15 @@ from cerebro.run.prelude import Prelude
 from cerebro.run.recovery import OpenRun
 from cerebro.run.reporter import Reporter
 from cerebro.run.roster import Roster
-from cerebro.run.signals import Broken, GraceOver, LingerOver, StopRequested, StopSignals, TimeUp
+from cerebro.run.signals import (
+    Broken,
+    GraceOver,
+    LingerOver,
+    StopRequested,
+    StopSignals,
+    TimeUp,
+    Woken,
+)
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.states import States
 from cerebro.run.steering import Inbox, Rung
@@ -124,12 +132,14 @@ class Driver:
         """Run until every trial is finished, stopped or failed."""
         self._roster.aggregator = Aggregator(setup.task)
         switch_s = sys.getswitchinterval()
-        with StopSignals(lambda number: self._backend.post(StopRequested(number))) as signals:
+        post = self._backend.post
+        wake = (lambda: post(Woken())) if self._threaded else None
+        with StopSignals(lambda number: post(StopRequested(number)), wake) as signals:
             try:
                 # Workers wait for this thread: those beside it must not keep it waiting for 5 ms.
                 sys.setswitchinterval(SWITCH_S)
                 if self._threaded:
-                    self._dispatcher.verifier = Verifier(self._spec.data, self._backend.post)
+                    self._dispatcher.verifier = Verifier(self._spec.data, post)
                 self._backend.start(setup, self._workers)
                 with self._bell():
                     while not self._is_over():
@@ -151,13 +161,16 @@ class Driver:
             raise self._stopping.error()
         return self._reporter.summary()
 
+    @property
+    def _is_stepped(self) -> bool:
+        return self._spec.is_adaptive and not self._threaded
+
     def _step(self) -> None:
         """Without threads a search decides after each visit, before the next one is chosen.
 
         So what is done next depends on what is durable alone, in a run that was killed too.
         """
-        is_stepped = self._spec.is_adaptive and not self._threaded
-        if is_stepped and self._ledger.is_open and not self._stopping.is_asked:
+        if self._is_stepped and self._ledger.is_open and not self._stopping.is_asked:
             if not self._ledger.pending:
                 self._act(self._planner.handle(mop.Resume()))
             self._planner.handle(mop.Drain())
@@ -194,6 +207,8 @@ class Driver:
 
     def _begin(self) -> None:
         self._ledger.open(threaded=self._threaded)
+        if self._is_stepped:
+            self._planner.handle(mop.Drain())
         for entry in entries(self._run.history, self._spec):
             self._roster.enter(entry)
         for joined in self._homes.all():

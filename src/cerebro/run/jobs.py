@@ -28,7 +28,7 @@ from cerebro.errors import (
     UsageError,
     WorkerError,
 )
-from cerebro.run.signals import GraceOver, StopRequested, StopSignals, interrupted
+from cerebro.run.signals import GraceOver, StopRequested, StopSignals, Woken, interrupted
 
 #: How often a job may lose its worker, or lack memory, before the work is given up.
 ATTEMPTS = 3
@@ -66,7 +66,9 @@ def carry_out(
         backend.stop()
         return
     work = _Work(jobs, backend, done)
-    stopping = StopSignals(lambda number: backend.post(StopRequested(number)))
+    stopping = StopSignals(
+        lambda number: backend.post(StopRequested(number)), lambda: backend.post(Woken())
+    )
     with stopping:
         try:
             if not is_started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,11 @@ class StopRequested:
     """Posted to the driver: end once the visits in flight are through."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Posted to the driver: a signal has come, which is handled as soon as it does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +63,33 @@ class StopSignals:
 
     Later ones are ignored, and all once `ignore` was called: they must not cut short the end of
     the workers. Only the main thread may handle signals: elsewhere nothing is changed.
+
+    Args:
+        stop: What to call.
+        wake: Ends what the main thread waits for, called in another one. A signal that another
+            thread takes, or that comes in the moment before it waits, would else be heard only
+            once something else wakes it. None where it never waits.
     """
 
-    def __init__(self, stop: Callable[[int], None]) -> None:
+    def __init__(self, stop: Callable[[int], None], wake: Callable[[], None] | None = None) -> None:
         self._stop = stop
+        self._wake = wake
         self._seen = 0
         #: A second one has come: nothing may be waited for.
         self.is_urgent = False
         self._before: dict[signal.Signals, Any] = {}
+        self._waker: _Waker | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            if self._wake is not None:
+                self._waker = _Waker(self._wake)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._waker is not None:
+            self._waker.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -86,3 +104,25 @@ class StopSignals:
         elif self._seen == 2:
             self.is_urgent = True
             raise interrupted(number, "stopped at once; the same command resumes the run.")
+
+
+class _Waker:
+    """Calls `wake` in a thread of its own after each signal, whichever thread has taken it."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._inlet, self._outlet = socket.socketpair()
+        self._inlet.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._inlet.fileno(), warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._inlet.close()
+        self._thread.join()
+        self._outlet.close()
+
+    def _run(self) -> None:
+        while self._outlet.recv(64):
+            self._wake()

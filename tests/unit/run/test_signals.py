@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 
@@ -70,6 +71,25 @@ def test_another_thread_changes_nothing():
     thread.start()
     thread.join()
     assert seen == before
+
+
+def test_one_that_another_thread_takes_wakes_the_main_thread():
+    """It would wait for ever: a signal is handled in the main thread, once that does not wait."""
+    asked: list[int] = []
+    posted: queue.Queue[str] = queue.Queue()
+
+    def work() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    threads = threading.active_count()
+    with StopSignals(asked.append, lambda: posted.put("woken")):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert posted.get(timeout=60) == "woken"
+        assert asked == [signal.SIGTERM]
+        thread.join()
+    assert threading.active_count() == threads
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 def test_the_exit_code_of_one_error_is_not_that_of_the_next():
