@@ -80,9 +80,7 @@ class Setup:
 
     def open(self, worker: int) -> VisitRunner:
         if self.gang is not None and self.gang.size > 1:
-            # Nobody else needs torch to open a task.
-            leader = importlib.import_module("cerebro.backend.gang.leader")
-            return cast(VisitRunner, leader.GangRunner(self, worker))
+            return self._lead(worker)
         return VisitRunner(
             self.task,
             self.data,
@@ -92,6 +90,18 @@ class Setup:
             threads=self.threads,
             worker=worker,
         )
+
+    def _lead(self, worker: int) -> VisitRunner:
+        """The other ranks are started before this process takes its time to import torch."""
+        first_seat = worker * cast(GangPlace, self.gang).local
+        gathering = importlib.import_module("cerebro.backend.gang.gathering")
+        gathered = gathering.Gathering(self, first_seat)
+        try:
+            leader = importlib.import_module("cerebro.backend.gang.leader")
+        except BaseException:
+            gathered.end()
+            raise
+        return cast(VisitRunner, leader.GangRunner(self, gathered, first_seat))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,11 @@ class Dispatcher:
         flight = self._in_flight.pop(worker)
         return flight.source, flight.started
 
+    @property
+    def units(self) -> set[int]:
+        """Units of which some worker has a visit."""
+        return {flight.unit for flight in self._in_flight.values()}
+
     def is_busy(self, unit: int) -> bool:
         """Whether any worker has a visit of this unit."""
         return any(flight.unit == unit for flight in self._in_flight.values())

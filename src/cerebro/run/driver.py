@@ -182,7 +182,8 @@ class Driver:
             return False
         if self._stopping.is_asked:
             return self._stopping.is_through
-        return self._roster.is_through and not self._dispatcher
+        # Visits of trials that have ended are not waited for.
+        return self._roster.is_through and not any(map(self._roster.awaits, self._dispatcher.units))
 
     # Before the first visit
 

@@ -63,6 +63,10 @@ class Roster:
         """Whether nothing is left to do, not by the next driver either."""
         return self._planner.finished and not any(live.lost for live in self._units.values())
 
+    def awaits(self, unit: int) -> bool:
+        """Whether something may come of a unit's visits, if only that it goes on after them."""
+        return any(not trial.status.is_final for trial in self._trials_of(self._units[unit]))
+
     def enter(self, entered: Entry) -> None:
         """A unit begins, or goes on."""
         live = entered.live

@@ -13,6 +13,7 @@ from cerebro.backend.base import Joined, Lost
 from cerebro.errors import RunInterrupted, UsageError
 from cerebro.results import Result
 from cerebro.run import committer, stopping
+from cerebro.run.spec import Checkpointing
 from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
@@ -102,6 +103,40 @@ def test_a_visit_that_does_not_end_is_left_after_a_while(root, spec, whole, monk
     check(root)
     fit_toy(root, spec)
     assert outcome(root) == outcome(whole)
+
+
+class Endless(InlineBackend):
+    """No visit of the second epoch is ever answered."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = 0
+
+    def submit(self, worker, call, source, **options):
+        if isinstance(call, VisitCall) and call.is_training and call.epoch == 1:
+            self.begun += 1
+        else:
+            super().submit(worker, call, source, **options)
+
+    def events(self):
+        # It fails, instead of waiting for ever.
+        return super().events() if self._queue else [self._events.get(timeout=60)]
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_a_run_that_reached_its_goal_waits_for_no_visit(data, root, trials):
+    goal = {"name": "goal", "metric": "val_loss", "mode": "min", "target": 100.0}
+    space = {"lr": [0.1, 0.01][:trials]}
+    changes = {"epochs": 3, "goal": {**goal, "max_epochs": None}}
+    # With checkpoints the next visit may have to wait until the last is saved.
+    spec = toy_spec(data, space, checkpoint=Checkpointing.OFF, **changes)
+    backend = Endless()
+    fit_toy(root, spec, backend=backend, workers=2, threaded=True)
+    result = Result.open(root)
+    assert result.ending.startswith("goal reached")
+    assert backend.begun
+    assert all(trial.status.is_final for trial in result.trials)
+    check(root)
 
 
 def test_a_second_signal_stops_at_once(root, spec, whole):

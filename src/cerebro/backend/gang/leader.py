@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
-import socket
 import time
 from dataclasses import replace
 from typing import Any, cast
 
 from cerebro.backend.base import Setup
 from cerebro.backend.gang.ends import RankFailed, RankLost, unpack_failure
-from cerebro.backend.gang.follower import AGAIN, JOIN_S, FollowerProcess, start_follower
+from cerebro.backend.gang.follower import AGAIN, FollowerProcess
+from cerebro.backend.gang.gathering import Gathering
 from cerebro.backend.gang.identity import identify, require_join
-from cerebro.backend.gang.interface import address_towards, listening_address
 from cerebro.backend.gang.message import pack_call
-from cerebro.backend.gang.rendezvous import split_address
 from cerebro.backend.limits import Limits
-from cerebro.errors import UsageError, WorkerError
+from cerebro.errors import WorkerError
 from cerebro.train.gang.group import Gang, GangBroken
 from cerebro.train.gang.meeting import Identity, Meeting
 from cerebro.train.gang.place import GangPlace
@@ -29,7 +26,6 @@ from cerebro.types import Json
 logger = logging.getLogger("cerebro.backend")
 
 _PATIENCE = 0.9
-_LOOPBACK = "127.0.0.1"
 #: How long a rank that has left may take to say why, or to end.
 _LAST_WORDS_S = 5.0
 #: How long followers may take to end when told to.
@@ -42,19 +38,16 @@ class GangRunner(VisitRunner):
     A gang in which a rank fails, or dies, is given up; the next visit begins with a new one.
     """
 
-    def __init__(self, setup: Setup, worker: int) -> None:
-        if setup.gang is None:
-            raise UsageError("a gang must have a place, but got none.")
+    def __init__(self, setup: Setup, gathering: Gathering, first_seat: int) -> None:
         self._setup = setup
-        self._place: GangPlace = setup.gang
-        self._first_seat = worker * self._place.local
+        self._place = cast(GangPlace, setup.gang)
+        self._first_seat = first_seat
         self._followers: list[FollowerProcess] = []
         self._meeting: Meeting | None = None
         self._gang: Gang | None = None
         end: Exception | None = None
         try:
-            # They open the task and the data while this process does.
-            self._call_together()
+            self._meet(gathering)
             super().__init__(
                 setup.task,
                 setup.data,
@@ -127,7 +120,7 @@ class GangRunner(VisitRunner):
                 return
         self._give_up()
         try:
-            self._call_together()
+            self._meet(Gathering(self._setup, self._first_seat))
             self._connect().send(message, state)
         except WorkerError as error:
             # No fault of the trial: the next leader may have more luck.
@@ -140,29 +133,11 @@ class GangRunner(VisitRunner):
             self._give_up()
             raise
 
-    def _call_together(self) -> None:
-        """Listen for the ranks, and start those of this machine."""
-        place = self._place
-        host, port = split_address(place.address) if place.address else (_LOOPBACK, 0)
-        bound = listening_address(host)
-        own_host = address_towards(host)
-        # An error that somebody keeps may hold on to the last gang.
-        gc.collect()
-        listener = _listen(bound, port, place.address)
-        # The number of a port that the system chose.
-        port = listener.getsockname()[1]
-        reached = bound or own_host
-        self._meeting = Meeting(listener, reached, own_host, place.size)
-        for rank in range(1, place.local):
-            self._followers.append(
-                start_follower(
-                    self._setup,
-                    rank,
-                    seat=self._first_seat + rank,
-                    address=f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}",
-                    join_s=JOIN_S,
-                )
-            )
+    def _meet(self, gathering: Gathering) -> None:
+        self._followers = gathering.followers
+        self._meeting = Meeting(
+            gathering.listener, gathering.host, gathering.own_host, self._place.size
+        )
 
     def _connect(self) -> Gang:
         meeting, place = cast(Meeting, self._meeting), self._place
@@ -216,20 +191,3 @@ def _road(ranks: list[Identity]) -> str:
     """What gradients go over: NCCL needs a GPU for each rank."""
     devices = [str(identity["accelerator"]) for identity in ranks]
     return "nccl" if all(devices) and len(set(devices)) == len(devices) else "gloo"
-
-
-def _listen(bound: str, port: int, address: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # The last gang may have listened here a moment ago.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((bound, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"rank 0 of a gang must be able to listen at {address or bound}, but cannot "
-            f"({error.strerror}). Choose another port."
-        ) from error
-    return listener
