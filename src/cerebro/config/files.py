@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cerebro.config.overrides import apply_overrides
 from cerebro.config.recipe import RecipeExperiment, is_recipe, load_recipe
+from cerebro.config.recipe_data import training_params
 from cerebro.config.recipe_overrides import apply_recipe_overrides
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.config.yaml import Document, load_yaml, write_yaml
@@ -50,5 +51,7 @@ def show_recipe(config: RecipeExperiment) -> str:
     sections["search"] = config.recipe.search.model_dump(exclude_defaults=True)
     shown: dict[str, Json] = {"output_dir": f"{config.store.rstrip('/')}/{config.name}"}
     shown |= {key: value for key, value in sections.items() if key not in shown}
-    shown["data"] = {**sections["data"], **config.source.shown()}
+    pictures = training_params(config.recipe.data)
+    own = {key.removeprefix("data."): value for key, value in pictures.items()}
+    shown["data"] = {**sections["data"], **config.source.shown(), **own}
     return write_yaml({key: value for key, value in shown.items() if value not in ({}, [], "")})

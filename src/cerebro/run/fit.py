@@ -162,7 +162,9 @@ class _Fit:
             orders=self._orders,
             seconds=self._seconds_left(),
         )
-        summary = driver.execute(make_setup(self._spec, self._settings, self._run.store))
+        setup = make_setup(self._spec, self._settings, self._run.store)
+        ranks = 1 if setup.gang is None else setup.gang.size
+        summary = replace(driver.execute(setup), ranks=ranks)
         self._finish(summary)
         return summary
 

@@ -63,6 +63,8 @@ class Summary:
     time_to_target_s: float | None = None
     #: Ranks of a gang waiting for each other.
     comm_s: float = 0.0
+    #: How many of them a worker is.
+    ranks: int = 1
 
     def parts(self) -> dict[str, float]:
         """Fractions of the capacity, adding up to 1 (all 0 when nothing ran)."""
@@ -80,7 +82,9 @@ class Summary:
         """One line for people; parts below 0.05 % are left out."""
         rest = sorted(((v, k) for k, v in self.parts().items() if k != "compute"), reverse=True)
         lost = ", ".join(f"{name} {100 * part:.1f} %" for part, name in rest if part >= 0.0005)
-        workers = show_count(self.workers, "worker")
+        workers = show_count(self.ranks if self.ranks > 1 else self.workers, "worker")
+        if self.ranks > 1:
+            workers = f"{show_count(self.workers, 'gang')} of {workers}"
         text = f"efficiency {self.efficiency:.3f} of {workers} over {self.makespan_s:.1f} s"
         return f"{text} ({lost or 'nothing lost'}; start-up {self.startup_s:.1f} s)"
 

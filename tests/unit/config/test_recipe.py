@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from cerebro.backend.gang.rendezvous import read_flags
 from cerebro.cli.opening import open_experiment
@@ -334,6 +335,16 @@ def test_the_file_is_shown_as_it_is_carried_out():
     assert isinstance(again, RecipeExperiment)
     assert again.space == found.space
     assert (again.store, again.name) == (found.store, found.name)
+
+
+def test_what_becomes_of_pictures_is_shown_though_the_file_says_nothing_of_it():
+    changes = ["data.name=cifar10", "model.input_shape=[32, 32, 3]"]
+    found = load(RECIPE, *changes)
+    shown = yaml.safe_load(show_file(found, "recipe.yaml", changes))
+    assert shown["data"]["augment"] == {"shift": 0.1, "flip": True}
+    without = load(RECIPE, *changes, "data.augment=false")
+    shown = yaml.safe_load(show_file(without, "recipe.yaml", [*changes, "data.augment=false"]))
+    assert shown["data"]["augment"] is False
 
 
 def test_a_file_with_a_task_is_no_recipe():

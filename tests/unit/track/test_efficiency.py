@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -85,6 +85,11 @@ def test_no_visits_give_a_line_all_the_same() -> None:
 def test_small_parts_are_left_out_of_the_line() -> None:
     line = summarise([Span(0, 1.0, 2.0, 1.0)], workers=1).line()
     assert line == "efficiency 1.000 of 1 worker over 1.0 s (nothing lost; start-up 1.0 s)"
+
+
+def test_gangs_are_called_so() -> None:
+    summary = replace(summarise([Span(0, 1.0, 2.0, 1.0)], workers=1), ranks=2)
+    assert summary.line().startswith("efficiency 1.000 of 1 gang of 2 workers over 1.0 s")
 
 
 piece = st.floats(0.0, 1.0)
