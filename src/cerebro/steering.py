@@ -152,7 +152,8 @@ class Steering:
         """Start a new trial with the params of another, but for those given.
 
         Args:
-            warm: Go on with the other's state and epochs; else begin anew.
+            warm: Go on with the other's state and epochs, as far as it was meant to go; else begin
+                anew.
         """
         space, history = self._load()
         found = _find(history, trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -11,17 +12,35 @@ from tests.cluster.ranks import cerebro, digest, make_project, started
 
 @pytest.mark.timeout(180)
 def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
+    experiment = make_project(tmp_path / "run", epochs=1)
+    leading, serving = run_together(experiment, tmp_path)
+    assert "rank 0 of 2 on" in leading
+    assert "rank 1 of 2 on" in serving
+    assert "the run has ended: best t0000 with val_loss" in serving
+    assert digest(experiment)
+
+
+@pytest.mark.timeout(180)
+def test_a_goal_that_is_reached_ends_both_in_the_middle_of_a_visit(tmp_path):
+    """A visit takes two seconds, and the next begins before the goal is known to be reached."""
+    goal = {"metric": "val_loss", "mode": "min", "target": 1000.0}
+    experiment = make_project(tmp_path / "run", epochs=3, goal=goal, pace_s=0.5)
+    leading, serving = run_together(experiment, tmp_path)
+    assert "goal reached" in leading
+    assert "goal reached" in serving
+    assert "starts again" not in serving
+    assert digest(experiment)
+
+
+def run_together(experiment: Path, folder: Path) -> tuple[str, str]:
+    """What both processes have said; they end well."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         flags = ["-n", 2, "--master", f"127.0.0.1:{probe.getsockname()[1]}"]
-    experiment = make_project(tmp_path / "run", epochs=1)
     with (
-        started(cerebro("run", experiment, *flags, "-nr", 1), tmp_path / "1") as serving,
-        started(cerebro("run", experiment, *flags, "-nr", 0), tmp_path / "0") as leading,
+        started(cerebro("run", experiment, *flags, "-nr", 1), folder / "1") as serving,
+        started(cerebro("run", experiment, *flags, "-nr", 0), folder / "0") as leading,
     ):
         codes = [leading.wait(120.0), serving.wait(30.0)]
     assert codes == [0, 0], leading.said() + serving.said()
-    assert "rank 0 of 2 on" in leading.said()
-    assert "rank 1 of 2 on" in serving.said()
-    assert "the run has ended: best t0000 with val_loss" in serving.said()
-    assert digest(experiment)
+    return leading.said(), serving.said()

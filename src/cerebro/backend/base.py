@@ -237,6 +237,11 @@ class Backend(Protocol):
     released like any other. `save` and `post` may be called from any thread, the rest from one.
     """
 
+    @property
+    def ends_visits(self) -> bool:
+        """Whether `stop` ends visits for good: none still writes to the store after it."""
+        ...
+
     def start(self, setup: Opening, workers: int) -> None:
         """Start workers; a Joined event follows for each that is ready."""
         ...

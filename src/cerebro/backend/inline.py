@@ -38,6 +38,7 @@ class InlineBackend:
 
     #: A worker may be a gang of several.
     has_gangs = True
+    ends_visits = True
 
     def __init__(self, *, log_dir: str | None = None) -> None:
         self._queue: deque[tuple[int, VisitCall | Job, State | CheckpointRef | None]] = deque()

@@ -73,6 +73,7 @@ class LocalBackend:
 
     #: A worker may be a gang of several.
     has_gangs = True
+    ends_visits = True
 
     def __init__(
         self, *, log_dir: str | None = None, limits: Limits | None = None, first: int = 0

@@ -247,7 +247,7 @@ class Planner:
         out: list[Instruction] = []
         if not state.closed and event.epochs > state.unit.epochs:
             state.extend(event.epochs, self.train_shards)
-            self._balance.recount(state)
+            self._balance.add(state)
             if state.entry is not None:
                 self.placement.push_again(state, state.shard)
                 self._assign(out)

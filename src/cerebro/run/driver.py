@@ -182,8 +182,11 @@ class Driver:
             return False
         if self._stopping.is_asked:
             return self._stopping.is_through
-        # Visits of trials that have ended are not waited for.
-        return self._roster.is_through and not any(map(self._roster.awaits, self._dispatcher.units))
+        if not self._roster.is_through:
+            return False
+        units = self._dispatcher.units
+        # Visits of trials that have ended are not waited for, if nothing comes of them later.
+        return not (any(map(self._roster.awaits, units)) if self._backend.ends_visits else units)
 
     # Before the first visit
 

@@ -163,10 +163,14 @@ class _Fit:
             seconds=self._seconds_left(),
         )
         setup = make_setup(self._spec, self._settings, self._run.store)
-        ranks = 1 if setup.gang is None else setup.gang.size
-        summary = replace(driver.execute(setup), ranks=ranks)
+        summary = replace(driver.execute(setup), ranks=self._ranks)
         self._finish(summary)
         return summary
+
+    @property
+    def _ranks(self) -> int:
+        """Of each worker, if it is a gang."""
+        return 1 if self._settings.gang is None else self._settings.gang.size
 
     def _seconds_left(self) -> float | None:
         """What earlier processes have left of the time that the run may take."""
@@ -197,6 +201,7 @@ class _Fit:
                 max_epochs=spec.max_epochs,
                 objectives=criteria.others,
                 constraints=criteria.constraints,
+                ranks=self._ranks,
                 repeats=criteria.repeats,
                 is_folded=criteria.is_folded,
             )

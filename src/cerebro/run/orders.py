@@ -85,12 +85,14 @@ class Orders:
         refs = self._history.kept(parent)
         record = self._trial(params, parent.start, by)
         number = cast(int, record["trial"])
-        visits = refs[-1].visits if refs else 0
+        visits, steps = refs[-1].visits if refs else 0, self._spec.train_shards
         record |= {"parent": source, "visits": visits, "proposal": None}
         if self._spec.is_gated:
-            record["epochs"] = visits // self._spec.train_shards
-        if (parent.target or 0) > self._spec.epochs:
+            record["epochs"] = visits // steps
+        if (parent.target or 0) > self._spec.epochs and by != SEARCH:
             record["epochs"] = parent.target  # it was extended: its copy goes as far
+        elif visits > self._spec.epochs * steps:
+            record["epochs"] = -(-visits // steps)  # the search grants no more: to the end of one
         if replaces is not None:
             record |= {"replaces": replaces, "reason": f"{reason}: {trial_id(number)}"}
         return Commit([record], copy=Copy(refs[-1], source, number) if refs else None)

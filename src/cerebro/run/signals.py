@@ -82,20 +82,22 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
             if self._wake is not None:
                 self._waker = _Waker(self._wake)
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._waker is not None:
-            self._waker.close()
+        self.ignore()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def ignore(self) -> None:
         """From now on."""
         self._seen = max(self._seen, 2)
+        waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._seen += 1
@@ -113,12 +115,14 @@ class _Waker:
         self._wake = wake
         self._inlet, self._outlet = socket.socketpair()
         self._inlet.setblocking(False)
-        self._before = signal.set_wakeup_fd(self._inlet.fileno(), warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
         self._thread.start()
+        self._before = signal.set_wakeup_fd(self._inlet.fileno(), warn_on_full_buffer=False)
 
     def close(self) -> None:
         signal.set_wakeup_fd(self._before)
+        # Closing it would not do where a child that was forked has it, too.
+        self._inlet.shutdown(socket.SHUT_RDWR)
         self._inlet.close()
         self._thread.join()
         self._outlet.close()

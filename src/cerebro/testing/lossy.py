@@ -90,6 +90,10 @@ class LossyBackend:
         #: Operations that found their state lost.
         self.losses = 0
 
+    @property
+    def ends_visits(self) -> bool:
+        return self._inner.ends_visits
+
     def start(self, setup: Opening, workers: int) -> None:
         self._inner.start(setup, workers)
 

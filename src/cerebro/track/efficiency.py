@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cerebro.track.text import show_count
+from cerebro.track.text import show_workers
 
 
 class Span(Protocol):
@@ -82,9 +82,7 @@ class Summary:
         """One line for people; parts below 0.05 % are left out."""
         rest = sorted(((v, k) for k, v in self.parts().items() if k != "compute"), reverse=True)
         lost = ", ".join(f"{name} {100 * part:.1f} %" for part, name in rest if part >= 0.0005)
-        workers = show_count(self.ranks if self.ranks > 1 else self.workers, "worker")
-        if self.ranks > 1:
-            workers = f"{show_count(self.workers, 'gang')} of {workers}"
+        workers = show_workers(self.workers, self.ranks)
         text = f"efficiency {self.efficiency:.3f} of {workers} over {self.makespan_s:.1f} s"
         return f"{text} ({lost or 'nothing lost'}; start-up {self.startup_s:.1f} s)"
 

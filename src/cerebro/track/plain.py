@@ -27,7 +27,15 @@ from cerebro.track.standings import (
     show_counts,
     show_status,
 )
-from cerebro.track.text import clean, show, show_count, show_params, show_seconds, show_trials
+from cerebro.track.text import (
+    clean,
+    show,
+    show_count,
+    show_params,
+    show_seconds,
+    show_trials,
+    show_workers,
+)
 from cerebro.types import TrialStatus, trial_id
 
 LINE_INTERVAL_S = 2.0
@@ -183,7 +191,7 @@ def describe(run: RunStarted) -> str:
     counts = (run.trials or None, "trial"), (run.epochs, "epoch"), (run.train_shards, "shard")
     size = " x ".join(show_count(count, what) for count, what in counts)
     aim = f"by {clean(run.metric, 40)} ({run.mode})"
-    return f"{verb} {clean(run.run, 60)}: {size} on {show_count(run.workers, 'worker')}, {aim}"
+    return f"{verb} {clean(run.run, 60)}: {size} on {show_workers(run.workers, run.ranks)}, {aim}"
 
 
 def command_line(record: TrialFinished | TrialChanged) -> str:

@@ -48,6 +48,8 @@ class RunStarted:
     #: trials of each configuration; with folds each holds out another part of the data
     repeats: int = 1
     is_folded: bool = False
+    #: of each worker, where it is a gang
+    ranks: int = 1
 
     @property
     def criteria(self) -> Criteria:

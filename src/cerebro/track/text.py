@@ -57,6 +57,17 @@ def show_count(count: int | None, what: str) -> str:
     return f"{'?' if count is None else count} {what}{'' if count == 1 else 's'}"
 
 
+def show_workers(workers: int, ranks: int = 1) -> str:
+    """Who works on a run, where each may be a gang.
+
+    >>> show_workers(3), show_workers(1, ranks=2)
+    ('3 workers', '1 gang of 2 workers')
+    """
+    if ranks == 1:
+        return show_count(workers, "worker")
+    return f"{show_count(workers, 'gang')} of {show_count(ranks, 'worker')}"
+
+
 def show_params(params: Params) -> str:
     """Params on one line.
 

@@ -338,7 +338,7 @@ def test_the_file_is_shown_as_it_is_carried_out():
 
 
 def test_what_becomes_of_pictures_is_shown_though_the_file_says_nothing_of_it():
-    changes = ["data.name=cifar10", "model.input_shape=[32, 32, 3]"]
+    changes = ["data.name=cifar10", "model.input_shape=[32, 32, 3]", "model.n_classes=10"]
     found = load(RECIPE, *changes)
     shown = yaml.safe_load(show_file(found, "recipe.yaml", changes))
     assert shown["data"]["augment"] == {"shift": 0.1, "flip": True}

@@ -92,6 +92,16 @@ def test_one_that_another_thread_takes_wakes_the_main_thread():
     assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_it_ends_though_a_child_that_was_forked_lives_on():
+    with StopSignals(lambda number: None, lambda: None):
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
 def test_the_exit_code_of_one_error_is_not_that_of_the_next():
     assert interrupted(signal.SIGTERM, "x").exit_code == 75
     assert RunInterrupted("x").exit_code == 130

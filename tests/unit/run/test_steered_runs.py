@@ -139,14 +139,24 @@ def test_a_warm_clone_of_one_that_was_extended_goes_as_far(data, after):
     assert [result.history(number)[-1]["epoch"] for number in range(3)] == [4, 2, 4]
 
 
-@pytest.mark.parametrize("after", range(10, 30, 3))
-def test_so_does_that_of_one_that_a_search_has_let_go_so_far(data, after):
+@pytest.mark.parametrize("after", [4, *range(10, 30, 3)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stopper": {"name": "hyperband", "eta": 2}},
+        {"stopper": {"name": "asha", "eta": 2}},
+        {"budget": {"epochs": 3}},
+    ],
+    ids=["hyperband", "asha", "budget"],
+)
+def test_so_does_that_of_one_that_a_search_has_let_go_so_far(data, after, changes):
     """Wherever in an epoch its parent is."""
     plan = {1: [command("extend", 0, epochs=5)], after: [command("clone", 0)]}
-    changes = {"space": {"lr": [0.5, 0.2]}, "stopper": {"name": "hyperband", "eta": 2}}
+    changes = {"space": {"lr": [0.5, 0.2]}, **changes}
     result = steered(data, "further", plan, checkpoint=Checkpointing.VISIT, **changes)
-    assert statuses(result)[::2] == ["finished"] * 2
-    assert [result.history(number)[-1]["epoch"] for number in (0, 2)] == [4, 4]
+    (copy,) = [trial.number for trial in result.trials if trial.parent == "t0000"]
+    assert [statuses(result)[number] for number in (0, copy)] == ["finished"] * 2
+    assert [result.history(number)[-1]["epoch"] for number in (0, copy)] == [4, 4]
 
 
 def test_what_waits_after_the_end_of_a_run_ends(data):

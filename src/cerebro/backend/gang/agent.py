@@ -29,6 +29,8 @@ from cerebro.errors import CerebroError, RunInterrupted, WorkerError
 STOP_S = 45.0
 #: How long a rank that was told to end waits for the word that the run is over.
 WORD_S = 2.0
+#: The same of one whose gang broke: it may have been left in the middle of a visit.
+AGAIN_S = 1.0
 #: How long rank 0 may take to tell why it did not want a rank of ours.
 BLAME_S = 30.0
 _LOOK_S = 0.2
@@ -135,7 +137,8 @@ class _Agent:
         code = rank.poll()
         if code is None or rank.is_given_up:
             return
-        if code == followers.STOPPED and rank.seconds_since_end() < WORD_S:
+        word_s = {followers.STOPPED: WORD_S, followers.AGAIN: AGAIN_S}.get(code, 0.0)
+        if rank.seconds_since_end() < word_s:
             return
         if code == followers.REFUSED or rank.has_failed(code):
             rank.is_given_up = True

@@ -71,6 +71,7 @@ class RayBackend:
 
     #: A worker may be a gang of several.
     has_gangs = True
+    ends_visits = True
 
     def __init__(
         self,

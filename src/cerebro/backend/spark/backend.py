@@ -75,6 +75,9 @@ class SparkBackend:
 channels: set spark.driver.host and spark.driver.bindAddress. Leave it out.
     """
 
+    #: A task that is cancelled may go on for a while, and write its state.
+    ends_visits = False
+
     def __init__(
         self,
         spark_context: object = None,
