@@ -8,18 +8,11 @@ from torch import nn
 
 from cerebro.errors import UsageError
 from cerebro.task import Task
-from cerebro.train.gang import gradients
 from cerebro.train.visit import Diverged, Stacking
 from tests.unit.train.bare import LineTask, allocate, make_call, run_visits, tensors_of
 from tests.unit.train.ranks import Ranks, connected
 
 VISITS = 5
-
-
-@pytest.fixture(autouse=True, params=[1 << 20, 100, 1], ids=["packed", "mixed", "in place"])
-def _large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients of so many bytes are added up where they are."""
-    monkeypatch.setattr(gradients, "_DIRECT_BYTES", request.param)
 
 
 class Net(nn.Module):

@@ -13,8 +13,6 @@ from cerebro.train.gang.group import Gang
 
 #: What goes to the other ranks at a time.
 _BUCKET_BYTES = 25 << 20
-#: A gradient of so much goes as it is: copying it would cost more than one more message.
-_DIRECT_BYTES = 4 << 20
 #: Gradients begin at multiples of this.
 _ALIGNMENT_BYTES = 64
 #: In which a loss and flags can be added up without loss.
@@ -23,11 +21,9 @@ _EXACT = (torch.float32, torch.float64)
 
 @dataclass(eq=False, slots=True)
 class _Bucket:
-    """Gradients that travel together: views of one flat tensor, but for a large one."""
+    """Gradients that travel together: views of one flat tensor."""
 
     params: list[Tensor] = field(default_factory=list)
-    #: It has one large gradient, which is flat itself.
-    is_direct: bool = False
     views: list[Tensor] = field(default_factory=list)
     flat: Tensor = field(default_factory=lambda: torch.empty(0))
     #: Parameters whose gradient is not there yet.
@@ -60,7 +56,6 @@ class GradientSync:
     """Replaces the gradients of a trial's parameters by their sums over all ranks, step by step.
 
     A bucket is on its way as soon as the last of its gradients is there, always in the same order.
-    A large gradient is sent and added up where it is, without a copy.
     A parameter that no rank has used has no gradient afterwards, as with one worker. The loss
     travels with the last bucket.
     """
@@ -73,7 +68,7 @@ class GradientSync:
         self._tail = self._lay_out(memory, trained)
         self._is_armed = False
         self._next = 0
-        self._unused: list[Tensor] = []
+        self._unused: list[tuple[Tensor, Tensor]] = []
         self._hooks = [
             param.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -107,13 +102,10 @@ class GradientSync:
 
     def _lay_out(self, memory: BucketMemory, trained: list[Tensor]) -> Tensor:
         """Give the buckets their memory; the part of the last one that holds loss and flags."""
-        last = self._buckets[-1] if self._buckets else None
-        if last is None or last.is_direct or last.params[0].dtype not in _EXACT:
+        if not self._buckets or self._buckets[-1].params[0].dtype not in _EXACT:
             self._buckets.append(_Bucket())
         tail_count, tail = 1 + len(trained), torch.empty(0)
         for number, bucket in enumerate(self._buckets):
-            if bucket.is_direct:
-                continue
             is_last = number == len(self._buckets) - 1
             if bucket.params:
                 like = bucket.params[0]
@@ -161,9 +153,6 @@ class GradientSync:
                 "gradients must be dense to be averaged over the ranks of a gang, but one is "
                 "sparse: build nn.Embedding with sparse=False."
             )
-        if bucket.is_direct:
-            self._gang.add_up(self._in_place(bucket.params[0]))
-            return
         if len(found) == len(grads):
             if found:
                 torch._foreach_copy_(bucket.views, found)
@@ -172,27 +161,17 @@ class GradientSync:
                 if grad is None:
                     view.zero_()
                     self._tail[1 + self._index[id(param)]] = 0.0
-                    self._unused.append(param)
+                    self._unused.append((param, view))
                 else:
                     view.copy_(grad)
         for param, view in zip(bucket.params, bucket.views, strict=True):
             param.grad = view
         self._gang.add_up(bucket.flat)
 
-    def _in_place(self, param: Tensor) -> Tensor:
-        """A large gradient, with its numbers in the order that other ranks have them in."""
-        if param.grad is None:
-            param.grad = torch.zeros_like(param)
-            self._tail[1 + self._index[id(param)]] = 0.0
-            self._unused.append(param)
-        elif not param.grad.is_contiguous() or param.grad.dtype != param.dtype:
-            param.grad = param.grad.to(param.dtype).contiguous()
-        return param.grad
-
     def _give_up_unused(self) -> None:
         """What no rank has used gets no gradient, and so no update."""
         flags = self._tail.tolist()
-        for param in self._unused:
+        for param, _ in self._unused:
             if flags[1 + self._index[id(param)]] == 0.0:
                 param.grad = None
 
@@ -203,11 +182,9 @@ def _fill_buckets(trained: list[Tensor]) -> list[_Bucket]:
     room = 0
     for param in reversed(trained):
         size = param.numel() * param.element_size()
-        # Of what has other strides, gradients of two ranks might be in different orders.
-        is_direct = size >= _DIRECT_BYTES and param.is_contiguous()
         is_other = bool(buckets) and buckets[-1].params[0].dtype != param.dtype
-        if not buckets or is_other or is_direct or buckets[-1].is_direct or size > room:
-            buckets.append(_Bucket(is_direct=is_direct))
+        if not buckets or is_other or size > room:
+            buckets.append(_Bucket())
             room = _BUCKET_BYTES
         buckets[-1].params.append(param)
         room -= size
