@@ -79,15 +79,15 @@ class Direction:
         epochs = cast(int, record.get("visits", 0)) // self._steps
         params = cast("dict[str, Json]", record["params"])
         repeat = cast(int, record.get("repeat", 0))
-        answer = self._conductor.added(number, params, epochs, proposal, repeat)
+        target = cast(int, record.get("epochs") or 0)
+        # A copy of one that a person has extended.
+        is_further = target > self._epochs and record.get("command") is not None
+        limit = target if is_further else None
+        answer = self._conductor.added(number, params, epochs, proposal, repeat, limit)
         if self._is_halted and record.get("command") is None:
             # It was on its way when the run was ended.
             answer = self._conductor.ended(number, TrialStatus.STOPPED)
         self._plan(answer)
-        target = cast(int, record.get("epochs") or 0)
-        if target > self._epochs and record.get("command") is not None:
-            # A copy of one that a person has extended.
-            self._extend(number, target)
         if record.get("replaces") is not None:
             replaced = cast(int, record["replaces"])
             self._plan(self._conductor.ended(replaced, TrialStatus.STOPPED))
@@ -148,12 +148,11 @@ class Direction:
                 if epochs is None:
                     self._plan(self._conductor.resumed(number))
                 else:
-                    self._extend(number, epochs)
-
-    def _extend(self, number: int, epochs: int) -> None:
-        answer = self._conductor.extended(number, epochs)
-        # That it may go so far is decided already.
-        self._plan(action for action in answer if _key(action)[:2] != ("promote", number))
+                    answer = self._conductor.extended(number, epochs)
+                    # That it may go so far is decided already.
+                    self._plan(
+                        action for action in answer if _key(action)[:2] != ("promote", number)
+                    )
 
     def _plan(self, actions: Iterable[Action]) -> None:
         for action in actions:

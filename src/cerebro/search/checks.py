@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from cerebro.errors import UsageError
 from cerebro.search.wording import show
+
+if TYPE_CHECKING:
+    from cerebro.search.stopper import Stopper
 
 
 def check_whole(name: str, value: object, least: int) -> int:
@@ -44,3 +48,24 @@ def check_counts(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise UsageError(f"`{name} >= 1` must hold, but got {name}={number}.")
+
+
+def check_repeats(repeats: int, stopper: Stopper) -> None:
+    """UsageError where trials are repeated that are weighed against each other."""
+    if repeats > 1 and stopper.is_comparing:
+        raise UsageError(
+            f"`repeats == 1` must hold with stopper {stopper.describe().get('name')!r}, which "
+            f"weighs trials against each other, but got repeats={repeats}. Remove one of them."
+        )
+
+
+def check_end(*limits: int | None) -> None:
+    """UsageError where nothing limits how much is proposed.
+
+    >>> check_end(None, 3)
+    """
+    if all(limit is None for limit in limits):
+        raise UsageError(
+            "a search that proposes as long as it is asked needs num_trials, max_trials, "
+            "max_epochs or concurrent."
+        )

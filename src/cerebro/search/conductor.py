@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from cerebro.errors import UsageError
-from cerebro.search.checks import check_counts
-from cerebro.search.decision import (
-    Clone,
-    Decision,
-    Halt,
-    Outcome,
-    Pause,
-    Promote,
-    Report,
-    Stop,
-)
+from cerebro.search.checks import check_counts, check_end, check_repeats
+from cerebro.search.decision import Clone, Decision, Halt, Outcome, Pause, Promote, Report, Stop
 from cerebro.search.entrant import Entrant, Judgement, mean_outcome
 from cerebro.search.sampler import Sampler
 from cerebro.search.stopper import Stopper
@@ -85,21 +76,12 @@ class Conductor:
         max_epochs: int | None = None,
         constraints: Sequence[tuple[str, float]] = (),
     ) -> None:
-        check_counts(epochs=epochs, repeats=repeats)
-        check_counts(concurrent=concurrent, max_trials=max_trials, max_epochs=max_epochs)
+        check_counts(epochs=epochs, repeats=repeats, concurrent=concurrent)
+        check_counts(max_trials=max_trials, max_epochs=max_epochs)
         if not objectives:
             raise UsageError("a search needs at least one objective, but got none.")
-        if repeats > 1 and stopper.is_comparing:
-            raise UsageError(
-                f"`repeats == 1` must hold with stopper {stopper.describe().get('name')!r}, which "
-                f"weighs trials against each other, but got repeats={repeats}. Remove one of them."
-            )
-        limits = (sampler.num_trials, max_trials, max_epochs, concurrent)
-        if all(limit is None for limit in limits):
-            raise UsageError(
-                "a search that proposes as long as it is asked needs num_trials, max_trials, "
-                "max_epochs or concurrent."
-            )
+        check_repeats(repeats, stopper)
+        check_end(sampler.num_trials, max_trials, max_epochs, concurrent)
         self._sampler = sampler
         self._stopper = stopper
         self.epochs = epochs
@@ -144,23 +126,32 @@ class Conductor:
         return self._settle([])
 
     def added(
-        self, trial: int, params: Params, epochs: int, proposal: int | None, repeat: int = 0
+        self,
+        trial: int,
+        params: Params,
+        epochs: int,
+        proposal: int | None,
+        repeat: int = 0,
+        limit: int | None = None,
     ) -> list[Action]:
         """A trial was made: for a Propose, as a copy (`proposal` is None), or by a person.
 
         `epochs` are behind the state that it is a copy of. The trial that a Clone replaces ends
         after this. What a person made from nothing has a `proposal` below 0, which is its own: the
-        sampler learns from it.
+        sampler learns from it. A person may let a copy go beyond the run's epochs, to `limit`.
         """
         if trial in self._entrants:
             return []
         entrant = Entrant(trial, params, proposal, repeat, self.epochs, epochs)
-        entrant.begun = entrant.target = min(epochs, self.epochs)
+        entrant.begun = entrant.target = min(epochs, limit or self.epochs)
         self._entrants[trial] = entrant
         if proposal is not None:
             self._pending.discard((proposal, repeat))
         # After the end of a run people may add trials, which nobody stops.
         wish = None if self._is_halted else self._stopper.added(trial, params, epochs)
+        if limit is not None:
+            self._let_go(entrant, limit)
+            return self._settle([], trial)
         entrant.wish = self.epochs if wish is None else min(wish, self.epochs)
         return self._settle(self._grant(entrant))
 
@@ -231,11 +222,7 @@ class Conductor:
             entrant.target -= entrant.unused()
         entrant.status, entrant.is_leaving, entrant.is_held = None, False, False
         entrant.is_paused = False
-        entrant.limit = max(epochs, self.epochs)
-        entrant.wish = max(epochs, entrant.target)
-        # A person's word counts more than the budget.
-        self._granted += entrant.wish - entrant.target
-        entrant.target = entrant.wish
+        self._let_go(entrant, epochs)
         return self._settle([Promote(trial, entrant.target)], trial)
 
     # What follows
@@ -245,6 +232,14 @@ class Conductor:
         if entrant is None:
             raise ValueError(f"a trial must be added before other inputs name it, but got {trial}.")
         return entrant
+
+    def _let_go(self, entrant: Entrant, epochs: int) -> None:
+        """As far as a person says, whose word counts more than the budget."""
+        entrant.limit = max(epochs, self.epochs)
+        entrant.wish = max(epochs, entrant.target)
+        self._granted += entrant.wish - entrant.target
+        entrant.target = entrant.wish
+        self._denied.pop(entrant.trial, None)
 
     def _place(self, entrant: Entrant) -> None:
         """Note whether it is under way or waits."""

@@ -58,6 +58,10 @@ class BackendContract(FailureContract):
             joined = session.start(3)
             assert sorted(event.info.worker for event in joined) == [0, 1, 2]
 
+    def test_it_says_whether_it_ends_visits_for_good(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            assert isinstance(session.backend.ends_visits, bool)
+
     def test_a_worker_says_what_it_found(self, tmp_path: Path) -> None:
         with self.unstarted(tmp_path) as session:
             info = session.start(1)[0].info

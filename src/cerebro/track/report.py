@@ -22,6 +22,7 @@ from cerebro.track.history import History, Timeline
 from cerebro.track.plain import efficiency_line
 from cerebro.track.ranking import Config, TrialRow, has_rank
 from cerebro.track.standings import show_config_status, show_lineage, show_value
+from cerebro.track.text import show_workers
 from cerebro.types import Json, trial_id
 
 #: The page stays quick, and below some 3 MB, up to here. Of more visits it shows the last ones, of
@@ -56,7 +57,7 @@ def report_data(board: Board, history: History, summary: Summary | None) -> dict
             trials.append({**trial, **_standing(row, config, board)})
     return {
         "run": run.run,
-        "workers": run.workers,
+        "workers": show_workers(run.workers, run.ranks),
         "epochs": run.epochs,
         "train_shards": run.train_shards,
         "val_shards": run.val_shards,

@@ -139,6 +139,27 @@ def test_a_run_that_reached_its_goal_waits_for_no_visit(data, root, trials):
     check(root)
 
 
+class Lasting(InlineBackend):
+    """Its visits cannot be ended; it counts those that are left when it stops."""
+
+    ends_visits = False
+    left = 0
+
+    def stop(self):
+        self.left += len(self._queue)
+        super().stop()
+
+
+def test_visits_that_cannot_be_ended_are_waited_for(data, root):
+    goal = {"name": "goal", "metric": "val_loss", "mode": "min", "target": 100.0}
+    changes = {"epochs": 3, "goal": {**goal, "max_epochs": None}}
+    backend = Lasting()
+    spec = toy_spec(data, {"lr": [0.1, 0.01]}, checkpoint=Checkpointing.OFF, **changes)
+    fit_toy(root, spec, backend=backend, workers=2, threaded=True)
+    assert Result.open(root).ending.startswith("goal reached")
+    assert backend.left == 0
+
+
 def test_a_second_signal_stops_at_once(root, spec, whole):
     class Twice(StoppedBackend):
         def submit(self, worker, call, source, **options):

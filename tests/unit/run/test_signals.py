@@ -92,6 +92,7 @@ def test_one_that_another_thread_takes_wakes_the_main_thread():
     assert signal.set_wakeup_fd(-1) == -1
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_it_ends_though_a_child_that_was_forked_lives_on():
     with StopSignals(lambda number: None, lambda: None):
         child = os.fork()

@@ -276,6 +276,29 @@ def test_a_person_adds_trials_and_they_take_room() -> None:
     assert conductor.is_over
 
 
+def test_a_copy_goes_beyond_the_epochs_of_a_run_whatever_the_budget() -> None:
+    conductor = begun(1, epochs=3, max_epochs=3)
+    conductor.extended(0, 5)
+    conductor.evaluated(loss(0, 1))
+    assert conductor.paused(0) == []
+    assert conductor.added(1, {"n": 0}, 1, None, 0, 5) == []
+    assert conductor.paused(1) == []
+    conductor.resumed(1)
+    assert conductor.evaluated(loss(1, 4)) == []
+    assert not conductor.is_over
+
+
+def test_what_a_copy_begins_with_is_not_charged_to_the_budget() -> None:
+    conductor = begun(3, concurrent=1, max_epochs=12)
+    assert conductor.added(9, {"n": 0}, 20, None, 0, 20) == []
+    conductor.ended(9, FINISHED)
+    conductor.evaluated(loss(0, 4))
+    for number in (1, 2):
+        assert conductor.ended(number - 1, FINISHED) == [Propose(number, 0, {"n": number})]
+        assert conductor.added(number, {"n": number}, 0, number) == [Promote(number, 4)]
+        conductor.evaluated(loss(number, 4))
+
+
 def test_a_person_lets_a_finished_trial_train_on_whatever_the_budget() -> None:
     conductor = begun(1, max_epochs=4)
     conductor.evaluated(loss(0, 4))
