@@ -99,4 +99,4 @@ class Dispatcher:
 
     def is_busy(self, unit: int) -> bool:
         """Whether any worker has a visit of this unit."""
-        return any(flight.unit == unit for flight in self._in_flight.values())
+        return unit in self.units

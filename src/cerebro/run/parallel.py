@@ -9,6 +9,7 @@ from typing import Literal, SupportsIndex, TypeAlias, cast
 
 from cerebro.errors import UsageError
 from cerebro.search.wording import show, unknown
+from cerebro.track.text import show_workers
 from cerebro.train.gang.place import CHECK_EVERY
 from cerebro.types import Json
 
@@ -95,9 +96,7 @@ class Division:
         >>> divide(Parallel(mode=Mode.DDP), workers=2, trials=1).describe()
         'parallel ddp: 1 gang of 2 workers, as asked for'
         """
-        if self.ranks == 1:
-            return f"parallel {self.mode}: {_count(self.gangs, 'worker')}, {self.reason}"
-        workers = f"{_count(self.gangs, 'gang')} of {_count(self.ranks, 'worker')}"
+        workers = show_workers(self.gangs, self.ranks)
         return f"parallel {self.mode}: {workers}, {self.reason}"
 
 
