@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 import time
 
 import psutil
@@ -16,6 +17,7 @@ from cerebro import Experiment
 from cerebro.backend import RayBackend
 from cerebro.backend.ray import vacancy
 from cerebro.errors import RunInterrupted, UsageError
+from cerebro.storage import layout
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from tests.cluster.rays import connected, nodes, only, wait_until_alone
@@ -166,6 +168,41 @@ def test_a_relay_that_is_killed_is_started_again_and_the_run_goes_on(home, oracl
         root = run(home, "unrelayed", Hooked(3, kill))
     assert outcome(root) == outcome(oracle)
     assert killed
+
+
+@needs_root
+def test_a_relay_that_is_killed_while_it_writes_leaves_nothing_half_written(home, cluster):
+    # States of 1.3 MB, so that it is seen at it.
+    task = ToyTask(classes=20_000)
+    oracle = run(home, "wide", "inline", task)
+    found, is_over = [], threading.Event()
+
+    def left():
+        folder = home / "runs" / "caught" / layout.TRIALS
+        return [path.name for path in folder.glob("*/checkpoints/.tmp-*")]
+
+    def catch():
+        while not found and not is_over.is_set():
+            for relay in relays() if left() else []:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    relay.suspend()
+                    names = [name for name in left() if name.startswith(f".tmp-{relay.pid}-")]
+                    if names:
+                        found.extend(names)
+                        relay.kill()
+                    else:
+                        relay.resume()
+
+    catcher = threading.Thread(target=catch)
+    catcher.start()
+    try:
+        with only(cluster, blind=home):
+            root = run(home, "caught", RayBackend(num_workers=1), task)
+    finally:
+        is_over.set()
+        catcher.join()
+    assert outcome(root) == outcome(oracle)
+    assert found
 
 
 @needs_root

@@ -224,9 +224,16 @@ class Cluster:
         )
 
 
-def call(actor: Handle, method: str, *given: object, returns: int = 1) -> Any:
-    """Ask an actor for something: a reference to the answer, or several."""
-    return getattr(actor, method).options(num_returns=returns).remote(*given)
+def call(
+    actor: Handle, method: str, *given: object, returns: int = 1, retries: int | None = None
+) -> Any:
+    """Ask an actor for something: a reference to the answer, or several.
+
+    Args:
+        retries: How often Ray asks again if the actor dies; default what it was made with.
+    """
+    asked = getattr(actor, method).options(num_returns=returns, max_task_retries=retries)
+    return asked.remote(*given)
 
 
 def in_group(name: str) -> Callable[[_F], _F]:

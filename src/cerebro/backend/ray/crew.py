@@ -144,7 +144,8 @@ class Crew:
             if actor is not None:
                 yield member, call(actor, "save", commit, held.ref)
         if self.relay is not None:
-            yield None, call(self.relay, "save", commit, held.ref)
+            # Ray would ask it again unseen, and leave what it had half written.
+            yield None, call(self.relay, "save", commit, held.ref, retries=0)
 
     def fetch(self, ref: Handle) -> Any:
         """What a reference stands for; from any thread, which waits no longer than there are
