@@ -57,7 +57,7 @@ from cerebro.backend.local import LocalBackend
 WORKERS = 2
 SHARDS = 2
 BATCH = 128
-ROUNDS = 3
+ROUNDS = 5
 TOLERANCE = 1e-3
 #: Of torchrun's DDP.
 CPU_BOUND = 1.05

@@ -8,11 +8,18 @@ from torch import nn
 
 from cerebro.errors import UsageError
 from cerebro.task import Task
+from cerebro.train.gang import gradients
 from cerebro.train.visit import Diverged, Stacking
 from tests.unit.train.bare import LineTask, allocate, make_call, run_visits, tensors_of
 from tests.unit.train.ranks import Ranks, connected
 
 VISITS = 5
+
+
+@pytest.fixture(autouse=True, params=[1 << 20, 100, 1], ids=["together", "mixed", "one by one"])
+def _large(request, monkeypatch):
+    """Gradients of so many bytes travel by themselves."""
+    monkeypatch.setattr(gradients, "_LARGE_BYTES", request.param)
 
 
 class Net(nn.Module):

@@ -13,6 +13,8 @@ from cerebro.train.gang.group import Gang
 
 #: What goes to the other ranks at a time.
 _BUCKET_BYTES = 25 << 20
+#: A gradient of so many travels by itself, and from where it is if nobody else may read it there.
+_LARGE_BYTES = 4 << 20
 #: Gradients begin at multiples of this.
 _ALIGNMENT_BYTES = 64
 #: In which a loss and flags can be added up without loss.
@@ -21,9 +23,10 @@ _EXACT = (torch.float32, torch.float64)
 
 @dataclass(eq=False, slots=True)
 class _Bucket:
-    """Gradients that travel together: views of one flat tensor."""
+    """Gradients that travel together: views of one flat tensor, or one large gradient."""
 
     params: list[Tensor] = field(default_factory=list)
+    is_large: bool = False
     views: list[Tensor] = field(default_factory=list)
     flat: Tensor = field(default_factory=lambda: torch.empty(0))
     #: Parameters whose gradient is not there yet.
@@ -62,6 +65,7 @@ class GradientSync:
 
     def __init__(self, gang: Gang, params: Sequence[Tensor], memory: BucketMemory) -> None:
         self._gang = gang
+        self._memory = memory
         trained = list({id(p): p for p in params if p.requires_grad}.values())
         self._index = {id(param): index for index, param in enumerate(trained)}
         self._buckets = _fill_buckets(trained)
@@ -102,10 +106,13 @@ class GradientSync:
 
     def _lay_out(self, memory: BucketMemory, trained: list[Tensor]) -> Tensor:
         """Give the buckets their memory; the part of the last one that holds loss and flags."""
-        if not self._buckets or self._buckets[-1].params[0].dtype not in _EXACT:
+        last = self._buckets[-1] if self._buckets else None
+        if last is None or last.is_large or last.params[0].dtype not in _EXACT:
             self._buckets.append(_Bucket())
         tail_count, tail = 1 + len(trained), torch.empty(0)
         for number, bucket in enumerate(self._buckets):
+            if bucket.is_large:
+                continue
             is_last = number == len(self._buckets) - 1
             if bucket.params:
                 like = bucket.params[0]
@@ -143,7 +150,7 @@ class GradientSync:
 
     def _launch(self) -> None:
         """Send the next bucket on its way; what has no gradient here counts as zeros."""
-        bucket = self._buckets[self._next]
+        number, bucket = self._next, self._buckets[self._next]
         self._next += 1
         bucket.is_sent = True
         grads = [param.grad for param in bucket.params]
@@ -153,6 +160,14 @@ class GradientSync:
                 "gradients must be dense to be averaged over the ranks of a gang, but one is "
                 "sparse: build nn.Embedding with sparse=False."
             )
+        if bucket.is_large:
+            if found and _is_own(found[0], bucket.params[0]):
+                self._gang.add_up(found[0].as_strided((found[0].numel(),), (1,)))
+                return
+            # Other ranks need not know: what they send has the same order and size.
+            param = bucket.params[0]
+            bucket.flat = self._memory.take(number, param.numel(), param)
+            bucket.views = [_view(bucket.flat, 0, param)]
         if len(found) == len(grads):
             if found:
                 torch._foreach_copy_(bucket.views, found)
@@ -177,18 +192,40 @@ class GradientSync:
 
 
 def _fill_buckets(trained: list[Tensor]) -> list[_Bucket]:
-    """Parameters in the order in which their gradients come, roughly: the last ones first."""
+    """Buckets in the order in which they are full, roughly: the last parameters come first."""
     buckets: list[_Bucket] = []
+    filling: _Bucket | None = None
     room = 0
     for param in reversed(trained):
         size = param.numel() * param.element_size()
-        is_other = bool(buckets) and buckets[-1].params[0].dtype != param.dtype
-        if not buckets or is_other or size > room:
-            buckets.append(_Bucket())
-            room = _BUCKET_BYTES
-        buckets[-1].params.append(param)
+        if size >= _LARGE_BYTES:
+            buckets.append(_Bucket([param], is_large=True))
+            continue
+        if filling is not None and (filling.params[0].dtype != param.dtype or size > room):
+            buckets.append(filling)
+            filling = None
+        if filling is None:
+            filling, room = _Bucket(), _BUCKET_BYTES
+        filling.params.append(param)
         room -= size
-    return buckets
+    return buckets if filling is None else [*buckets, filling]
+
+
+def _is_own(grad: Tensor, param: Tensor) -> bool:
+    """Whether a gradient has its memory for itself, all of it, and laid out as on other ranks.
+
+    That of a sum shares it with the gradients of all that was added up: to change it would change
+    those, too, and some may not have been used yet.
+    """
+    storage = grad.untyped_storage()
+    elsewhere = _view(torch.empty(param.numel(), device="meta"), 0, param)
+    return (
+        grad.dtype == param.dtype
+        and grad.stride() == elsewhere.stride()
+        and storage.nbytes() == grad.numel() * grad.element_size()
+        # The gradient and `storage`.
+        and torch._C._storage_Use_Count(storage._cdata) == 2
+    )
 
 
 def _view(flat: Tensor, start: int, param: Tensor) -> Tensor:
