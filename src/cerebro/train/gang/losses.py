@@ -21,6 +21,7 @@ from cerebro.train.gang.step import GangStep
 from cerebro.train.meter import Meter
 from cerebro.train.told import tell
 from cerebro.train.torch.batches import TorchBatches
+from cerebro.train.torch.build import seed_everything
 from cerebro.train.torch.step import scalar, split
 
 #: By how much sums in another order may differ; the second of rough numbers.
@@ -147,9 +148,7 @@ def _untouched(task: Task, model: nn.Module, device: str, seed: int) -> Iterator
     modes = [(module, module.training) for module in model.modules()]
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_device = torch.cuda.get_rng_state() if device == "cuda" else None
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    seed_everything(seed)
     model.eval()
     # Rows that are looked at are not trained on; a task may take it for granted that there is one.
     tell(task, "meter", Meter())

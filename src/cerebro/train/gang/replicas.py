@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,33 +34,43 @@ def fingerprint(tensor: Tensor) -> Tensor:
     return found if end == len(raw) else found + raw[end:].sum(dtype=torch.int64) * 31
 
 
-def differing(gang: Gang, tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Tensors that are not the same for all ranks -> the first rank that differs from rank 0."""
+def compare(
+    gang: Gang, tensors: Mapping[str, Tensor], when: str, why: str, loose: Container[str] = ()
+) -> list[str]:
+    """Raise a ReplicaError, on all ranks, unless they hold the same numbers.
+
+    Args:
+        loose: Names of tensors that may differ; returns those that do.
+    """
     numbers = [fingerprint(tensor) for tensor in tensors.values()]
-    own = torch.stack([*numbers, torch.tensor(0, device=numbers[0].device)]) if numbers else None
-    row = torch.zeros(1, dtype=torch.int64) if own is None else own.cpu()
-    counts = gang.gather(torch.tensor([len(row)]))
-    if bool((counts != counts[0]).any()):
-        names = gang.gather_json(list(tensors))
-        return _missing(names)
-    rows = gang.gather(row)
-    if bool((rows == rows[0]).all()):
-        return {}
+    row = torch.stack(numbers).cpu() if numbers else torch.zeros(0, dtype=torch.int64)
+    # One number of all: where ranks agree, as they should, it says so in one round.
+    weights = 2 * torch.arange(len(row)) + 1
+    found = gang.gather(torch.stack([torch.tensor(len(row)), (row * weights).sum()]))
+    if bool((found == found[0]).all()):
+        return []
+    is_same_kind = bool((found[:, 0] == found[0, 0]).all())
+    if is_same_kind:
+        wrong = _differing(gang.gather(row), list(tensors))
+    else:
+        wrong = _missing(gang.gather_json(list(tensors)))
+    for name, rank in wrong.items():
+        if name not in loose or not is_same_kind:
+            raise ReplicaError(
+                f"the ranks of a gang must hold the same weights, but {when} {name} of rank {rank} "
+                f"differs from that of rank 0. {why}"
+            )
+    return list(wrong)
+
+
+def _differing(rows: Tensor, names: Sequence[str]) -> dict[str, int]:
+    """Names of columns -> the first row that differs there from the first one."""
     wrong = rows != rows[0]
     return {
         name: int(wrong[:, index].nonzero()[0])
-        for index, name in enumerate(tensors)
+        for index, name in enumerate(names)
         if bool(wrong[:, index].any())
     }
-
-
-def require_same(gang: Gang, tensors: Mapping[str, Tensor], when: str, why: str) -> None:
-    """Raise a ReplicaError, on all ranks, that names the first tensor that is not the same."""
-    for name, rank in differing(gang, tensors).items():
-        raise ReplicaError(
-            f"the ranks of a gang must hold the same weights, but {when} {name} of rank {rank} "
-            f"differs from that of rank 0. {why}"
-        )
 
 
 def _missing(names: Sequence[object]) -> dict[str, int]:

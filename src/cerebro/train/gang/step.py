@@ -57,22 +57,23 @@ class GangStep(TrainStep):
         else:
             count = -(-own // self._size)
             self._go_through(split(batch, own, self._size), count, rows)
-        value = self._sync.finish()
+        found = self._sync.finish()
+        value: Any = float(found) if self._on_cpu else found.clone()
         if self._on_cpu:
-            self._require_finite(float(value))
+            self._require_finite(value)
         self._update()
         self._number += 1
-        return float(value) if self._on_cpu else value.clone()
+        return value
 
     def close(self) -> None:
         """Leave the parameters as they were found."""
         self._sync.close()
 
     def _go_through(self, parts: Any, count: int, rows: int) -> None:
-        total: Any = 0.0
+        total: Any = None
         for place, (part, own) in enumerate(parts):
             loss = _require_number(self.loss(part)) * (own / rows)
-            total = total + loss.detach()
+            total = loss.detach() if total is None else total + loss.detach()
             if place == 0:
                 self._optimizer.zero_grad(set_to_none=True)
             if place == count - 1:

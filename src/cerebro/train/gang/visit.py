@@ -15,7 +15,7 @@ from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.losses import LossCheck
 from cerebro.train.gang.parts import Shares
-from cerebro.train.gang.replicas import differing, require_same
+from cerebro.train.gang.replicas import compare
 from cerebro.train.gang.step import GangStep
 from cerebro.train.progress import PROGRESS
 from cerebro.train.torch.batches import TorchBatches, order_of
@@ -82,9 +82,7 @@ class GangVisit:
             own = self._shares.count(rows, gang.rank)
             is_due, looks = gang.check_every > 0 and number % gang.check_every == 0, False
             if is_due:
-                if number:
-                    self._compare(f"after step {number} of {self._visit}")
-                looks = number == 0 or not differing(gang, self._buffers())
+                looks = not (number and self._compare(f"after step {number} of {self._visit}"))
                 if looks:
                     index = order[start : start + rows]
                     self._losses.begin(shard, batches, index, self._shares, number)
@@ -114,23 +112,16 @@ class GangVisit:
         Batch norm is the reason for the latter: running means of a rank are those of its rows.
         """
         self._step.close()
-        if self._gang.check_every:
-            self._compare(f"after step {self._done}, the last of {self._visit},")
-        buffers = self._buffers()
-        wrong = [buffers[name] for name in differing(self._gang, buffers)]
+        wrong = self._compare(f"after step {self._done}, the last of {self._visit},")
         self._average([tensor for tensor in wrong if tensor.is_floating_point()])
 
-    def _buffers(self) -> dict[str, Tensor]:
-        return {f"model.{n}": b.detach() for n, b in self._parts.model.named_buffers()}
-
-    def _compare(self, when: str) -> None:
-        buffers = self._buffers()
-        tensors = {
-            name: tensor
-            for name, tensor in self._parts.tensors().items()
-            if name not in buffers and not name.startswith("attr.")
-        }
-        require_same(self._gang, tensors, when, _DRIFT)
+    def _compare(self, when: str) -> list[Tensor]:
+        """Buffers that are not the same for all ranks; nothing else may differ."""
+        buffers = {f"model.{n}": b.detach() for n, b in self._parts.model.named_buffers()}
+        others = self._parts.tensors() if self._gang.check_every else {}
+        tensors = {n: t for n, t in others.items() if n not in buffers and n[:5] != "attr."}
+        wrong = compare(self._gang, {**tensors, **buffers}, when, _DRIFT, loose=buffers)
+        return [buffers[name] for name in wrong]
 
     def _average(self, tensors: list[Tensor]) -> None:
         if not tensors:
@@ -172,7 +163,7 @@ def own_batches(
 def compare_new(gang: Gang, parts: Components, call: VisitCall) -> None:
     """Whether all ranks have built the same new model."""
     when = f"before the first step of {trial_id(call.trials[0])}"
-    require_same(gang, parts.tensors(), when, _UNSEEDED)
+    compare(gang, parts.tensors(), when, _UNSEEDED)
 
 
 def add_up(gang: Gang, totals: dict[str, float]) -> dict[str, float]:
