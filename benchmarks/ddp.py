@@ -13,9 +13,9 @@ made (as root), so that nobody else is counted; the ring formula is 2 (n - 1) / 
 the gradients, sent by each rank at each step.
 
 Predicted: the arithmetic is the same, and both average in buckets; ours gathers batches without an
-allocation, and leaves out DDP's wrapper and its broadcast
-of buffers, so 0.95-1.05 of its processor time. On two cores two workers are faster than one where a
-step takes milliseconds, and slower where it takes microseconds.
+allocation, and leaves out DDP's wrapper and its broadcast of buffers, so 0.95-1.05 of its processor
+time; without a copy of large gradients 4 % less. On two cores two workers are faster than one where
+a step takes milliseconds, and slower where it takes microseconds.
 """
 
 from __future__ import annotations
