@@ -182,16 +182,17 @@ def test_a_relay_that_is_killed_while_it_writes_leaves_nothing_half_written(home
         return [path.name for path in folder.glob("*/checkpoints/.tmp-*")]
 
     def catch():
-        while not found and not is_over.is_set():
-            for relay in relays() if left() else []:
+        while not found and not is_over.wait(0.001):
+            for name in left():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    relay.suspend()
-                    names = [name for name in left() if name.startswith(f".tmp-{relay.pid}-")]
-                    if names:
-                        found.extend(names)
-                        relay.kill()
-                    else:
-                        relay.resume()
+                    writer = psutil.Process(int(name.split("-")[1]))
+                    writer.suspend()
+                    # It may have been faster; or it is not the relay that writes.
+                    if name in left() and writer in relays():
+                        found.append(name)
+                        writer.kill()
+                        break
+                    writer.resume()
 
     catcher = threading.Thread(target=catch)
     catcher.start()

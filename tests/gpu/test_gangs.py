@@ -19,6 +19,9 @@ class Digits(Task):
         return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
 
     def optimizer(self, model, params):
+        if params["optimizer"] == "adamw":
+            # It counts its steps on the CPU.
+            return torch.optim.AdamW(model.parameters(), lr=params["lr"] / 10)
         return torch.optim.SGD(model.parameters(), lr=params["lr"], momentum=0.9)
 
     def loss(self, model, batch, params):
@@ -35,11 +38,12 @@ def data(tmp_path_factory):
     return path
 
 
-def run(data, store, name, *, workers, **given):
+def run(data, store, name, *, workers, optimizer="sgd", **given):
     experiment = Experiment(name=name, data=data, store=store, workers=workers, seed=0)
     settings = {"num_epochs": 2, "global_batch_size": 50, "metric": "val_loss", "mode": "min"}
+    space = {"lr": [0.05], "optimizer": optimizer}
     return experiment.run_fit(
-        Digits(), {"lr": [0.05]}, **settings, device="cuda", stack=False, progress=False, **given
+        Digits(), space, **settings, device="cuda", stack=False, progress=False, **given
     )
 
 
@@ -48,9 +52,10 @@ def weights_of(result):
     return torch.cat([p.detach().cpu().reshape(-1) for p in model.parameters()])
 
 
-def test_ranks_on_a_gpu_train_what_one_worker_trains(data, tmp_path):
-    alone = run(data, tmp_path, "alone", workers=1)
-    gang = run(data, tmp_path, "gang", workers=2, parallel="ddp")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_ranks_on_a_gpu_train_what_one_worker_trains(data, tmp_path, optimizer):
+    alone = run(data, tmp_path, "alone", workers=1, optimizer=optimizer)
+    gang = run(data, tmp_path, "gang", workers=2, optimizer=optimizer, parallel="ddp")
     assert gang.document.environment["device"] == "cuda"
     assert torch.allclose(weights_of(alone), weights_of(gang), rtol=1e-4, atol=1e-5)
     found, expected = gang.best.metrics["val_loss"], alone.best.metrics["val_loss"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import re
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from cerebro.errors import ReplicaError
+from cerebro.train.gang.replicas import compare
 from tests.unit.train.bare import LineTask, run_visits
 from tests.unit.train.ranks import Ranks, connected
 
@@ -173,3 +175,37 @@ def test_a_module_beside_the_model_is_found_out(data, task):
         r"at step 2 of a visit of t0000 to shard 1 rank 1 has \S+ for 3 rows that have \S+ on ",
         str(errors[0]),
     )
+
+
+def compare_all(*tensors, loose=()):
+    """What each rank is told that holds these."""
+
+    def ask(gang, own):
+        try:
+            return compare(gang, own, "then", "So.", loose)
+        except ReplicaError as error:
+            return str(error)
+
+    with connected(len(tensors)) as gangs, concurrent.futures.ThreadPoolExecutor(3) as pool:
+        return list(pool.map(ask, gangs, tensors))
+
+
+def test_small_differences_of_several_tensors_do_not_make_up_for_each_other():
+    ulp = torch.finfo(torch.float32).eps
+    for ours, theirs in itertools.product(range(1, 6), repeat=2):
+        one = {"a": torch.tensor(1 + ours * ulp), "b": torch.tensor(1.0)}
+        other = {"a": torch.tensor(1.0), "b": torch.tensor(1 + theirs * ulp)}
+        found = compare_all(one, other)
+        assert "a of rank 1 differs" in found[0]
+        assert found[0] == found[1]
+
+
+def test_tensors_that_may_differ_are_named_and_must_be_there_on_all_ranks():
+    one, other = torch.zeros(3), torch.ones(3)
+    same = {"weight": one, "mean": one}
+    assert compare_all(same, dict(same), loose=("mean",)) == [[], []]
+    found = compare_all(same, {"weight": one, "mean": other}, loose=("mean",))
+    assert found == [["mean"], ["mean"]]
+    found = compare_all(same, {"weight": one}, loose=("mean",))
+    assert "mean of rank 1 differs" in found[0]
+    assert found[0] == found[1]

@@ -29,39 +29,30 @@ class Echo:
         pass
 
 
-def added(a, b, c):
-    return a + b + c
+class Borrowed(torch.autograd.Function):
+    """Its gradients lie in one piece of memory of NumPy's."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return a + b
+
+    @staticmethod
+    def backward(ctx, grad):
+        memory = grad.numpy().copy()
+        return torch.from_numpy(memory), torch.from_numpy(memory)
 
 
-def broadcast(a, b, c):
-    return (a + b.unsqueeze(0) + c.reshape(1, 4, 4)).squeeze(0)
-
-
-def stacked(a, b, c):
-    return torch.stack([a, b, c]).sum(0)
-
-
-def joined(a, b, c):
-    return torch.cat([a, b + c], 0) * 2
-
-
-def chained(a, b, c):
-    return a + (b + c.t().t())
-
-
-def repeated(a, b, c):
-    return a @ b.t() @ a + b + c.expand(2, -1, -1).sum(0)
-
-
-def transposed(a, b, c):
-    return a.t() + b.t() * c.t()
-
-
-def one_that_is_not_used(a, b, c):
-    return a + b
-
-
-USES = [added, broadcast, stacked, joined, chained, repeated, transposed, one_that_is_not_used]
+USES = {
+    "a sum": lambda a, b, c: a + (b + c),
+    "a stack": lambda a, b, c: torch.stack([a, b, c]).sum(0),
+    "joined": lambda a, b, c: torch.cat([a, b + c], 0) * 2,
+    "one more axis": lambda a, b, c: (a.unsqueeze(0) + b.unsqueeze(0)).squeeze(0) + c,
+    "flat": lambda a, b, c: (a.view(16) + b.view(16)).view(4, 4) * c,
+    "transposed": lambda a, b, c: (a.t() + b.t()).t() * c,
+    "used twice": lambda a, b, c: a @ b.t() @ a + b + c.expand(2, -1, -1).sum(0),
+    "not used": lambda a, b, c: a + b,
+    "borrowed": lambda a, b, c: Borrowed.apply(a, b) * c,
+}
 
 
 def step(use, params, sync=None):
@@ -91,7 +82,7 @@ def _kind(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_kind")
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_gradients_that_share_memory_are_added_up_once_each(params, use):
     alone = step(use, params)
     sync = GradientSync(Echo(), params, BucketMemory())

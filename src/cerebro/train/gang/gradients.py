@@ -69,10 +69,10 @@ class GradientSync:
         trained = list({id(p): p for p in params if p.requires_grad}.values())
         self._index = {id(param): index for index, param in enumerate(trained)}
         self._buckets = _fill_buckets(trained)
-        self._tail = self._lay_out(memory, trained)
+        self._tail = self._lay_out(trained)
         self._is_armed = False
         self._next = 0
-        self._unused: list[tuple[Tensor, Tensor]] = []
+        self._unused: list[Tensor] = []
         self._hooks = [
             param.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
@@ -104,7 +104,7 @@ class GradientSync:
         for hook in self._hooks:
             hook.remove()
 
-    def _lay_out(self, memory: BucketMemory, trained: list[Tensor]) -> Tensor:
+    def _lay_out(self, trained: list[Tensor]) -> Tensor:
         """Give the buckets their memory; the part of the last one that holds loss and flags."""
         last = self._buckets[-1] if self._buckets else None
         if last is None or last.is_large or last.params[0].dtype not in _EXACT:
@@ -124,7 +124,7 @@ class GradientSync:
             for param in bucket.params:
                 starts.append(end)
                 end += -(-param.numel() // step) * step
-            bucket.flat = memory.take(number, end + tail_count * is_last, like)
+            bucket.flat = self._memory.take(number, end + tail_count * is_last, like)
             bucket.views = [
                 _view(bucket.flat, start, param)
                 for start, param in zip(starts, bucket.params, strict=True)
@@ -176,7 +176,7 @@ class GradientSync:
                 if grad is None:
                     view.zero_()
                     self._tail[1 + self._index[id(param)]] = 0.0
-                    self._unused.append((param, view))
+                    self._unused.append(param)
                 else:
                     view.copy_(grad)
         for param, view in zip(bucket.params, bucket.views, strict=True):
@@ -186,7 +186,7 @@ class GradientSync:
     def _give_up_unused(self) -> None:
         """What no rank has used gets no gradient, and so no update."""
         flags = self._tail.tolist()
-        for param, _ in self._unused:
+        for param in self._unused:
             if flags[1 + self._index[id(param)]] == 0.0:
                 param.grad = None
 
@@ -214,8 +214,8 @@ def _fill_buckets(trained: list[Tensor]) -> list[_Bucket]:
 def _is_own(grad: Tensor, param: Tensor) -> bool:
     """Whether a gradient has its memory for itself, all of it, and laid out as on other ranks.
 
-    That of a sum shares it with the gradients of all that was added up: to change it would change
-    those, too, and some may not have been used yet.
+    Gradients of views of several parameters may be views of one: to change one of them would change
+    the others, of which some may not have been used yet.
     """
     storage = grad.untyped_storage()
     elsewhere = _view(torch.empty(param.numel(), device="meta"), 0, param)
@@ -223,9 +223,18 @@ def _is_own(grad: Tensor, param: Tensor) -> bool:
         grad.dtype == param.dtype
         and grad.stride() == elsewhere.stride()
         and storage.nbytes() == grad.numel() * grad.element_size()
-        # The gradient and `storage`.
-        and torch._C._storage_Use_Count(storage._cdata) == 2
+        # Memory of NumPy, say, may be that of several storages.
+        and storage.resizable()
+        and _users(grad) == _NO_OTHERS
     )
+
+
+def _users(tensor: Tensor) -> int:
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+#: Of the memory of a tensor that nobody shares: the tensor, and what counts them.
+_NO_OTHERS = _users(torch.empty(1))
 
 
 def _view(flat: Tensor, start: int, param: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from cerebro.errors import ReplicaError
 from cerebro.train.gang.group import Gang
 
 _WORD_BYTES = 8
+#: Odd, so that no difference is lost, and such that its powers have nothing in common.
+_MIXED = 0x2545F4914F6CDD1D
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
@@ -42,10 +44,9 @@ def compare(
     Args:
         loose: Names of tensors that may differ; returns those that do.
     """
-    numbers = [fingerprint(tensor) for tensor in tensors.values()]
-    row = torch.stack(numbers).cpu() if numbers else torch.zeros(0, dtype=torch.int64)
+    row = _fingerprints(list(tensors.values()))
     # One number of all: where ranks agree, as they should, it says so in one round.
-    weights = 2 * torch.arange(len(row)) + 1
+    weights = torch.full_like(row, _MIXED).cumprod(0)
     found = gang.gather(torch.stack([torch.tensor(len(row)), (row * weights).sum()]))
     if bool((found == found[0]).all()):
         return []
@@ -61,6 +62,16 @@ def compare(
                 f"differs from that of rank 0. {why}"
             )
     return list(wrong)
+
+
+def _fingerprints(tensors: Sequence[Tensor]) -> Tensor:
+    """One number of each, on the CPU; optimizers keep some there, whatever device trains."""
+    numbers = [fingerprint(tensor) for tensor in tensors]
+    row = torch.zeros(len(numbers), dtype=torch.int64)
+    for device in {number.device for number in numbers}:
+        places = [place for place, number in enumerate(numbers) if number.device == device]
+        row[places] = torch.stack([numbers[place] for place in places]).cpu()
+    return row
 
 
 def _differing(rows: Tensor, names: Sequence[str]) -> dict[str, int]:
