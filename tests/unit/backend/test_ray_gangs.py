@@ -44,7 +44,7 @@ class Method:
     def __init__(self, actor, name, returns=1):
         self._actor, self._name, self._returns = actor, name, returns
 
-    def options(self, num_returns, concurrency_group=""):
+    def options(self, num_returns, max_task_retries=None):
         return Method(self._actor, self._name, num_returns)
 
     def remote(self, *given):
