@@ -119,7 +119,7 @@ class GangVisit:
         """Buffers that are not the same for all ranks; nothing else may differ."""
         buffers = {f"model.{n}": b.detach() for n, b in self._parts.model.named_buffers()}
         others = self._parts.tensors() if self._gang.check_every else {}
-        tensors = {n: t for n, t in others.items() if n not in buffers and n[:5] != "attr."}
+        tensors = {name: t for name, t in others.items() if not name.startswith("attr.")}
         wrong = compare(self._gang, {**tensors, **buffers}, when, _DRIFT, loose=buffers)
         return [buffers[name] for name in wrong]
 
