@@ -136,18 +136,16 @@ class Lease:
             began=_began(os.getpid()) or "",
         )
         began_s = self._clock()
-        name = _name(self._path, number + 1)
-        if not self._store.create(name, mine.encode()):
-            self._refuse(self._current()[1])
-        highest, other = self._current()
-        if highest != number + 1:
-            # Somebody was quicker by more than one, and the number was free again.
-            self._store.remove(name)
-            self._refuse(other)
+        # Before anybody can see it: others in this process are refused at once, and do not watch.
+        _HELD.add(mine.nonce)
+        try:
+            self._claim(number + 1, mine)
+        except BaseException:
+            _HELD.discard(mine.nonce)
+            raise
         self._number, self._mine = number + 1, mine
         self._trusted_until = began_s + self._lease_s
         self._lost = None
-        _HELD.add(mine.nonce)
         self._forget_before(number + 1)
         self._is_over.clear()
         self._store.guard = self.check
@@ -163,12 +161,14 @@ class Lease:
         self._thread = None
         self._store.guard = None
         mine, self._mine = self._mine, None
-        _HELD.discard(mine.nonce)
-        if self._lost is None:
-            try:
+        try:
+            if self._lost is None:
                 self._write(_released(mine))
-            except StoreError as error:
-                logger.warning("the lease of this run could not be given back: %s", error)
+        except StoreError as error:
+            logger.warning("the lease of this run could not be given back: %s", error)
+        finally:
+            # Not before: until it is given back, others in this process need not watch it.
+            _HELD.discard(mine.nonce)
 
     def check(self) -> None:
         """Return if the lease is held for sure; look again where that is not certain.
@@ -184,6 +184,17 @@ class Lease:
                 f"one was not heard of for {self._lease_s:.0f} s. This one stops; nothing of the "
                 "other's was changed."
             )
+
+    def _claim(self, number: int, mine: _Lease) -> None:
+        """Create the lease of this number; raises if somebody else was quicker."""
+        name = _name(self._path, number)
+        if not self._store.create(name, mine.encode()):
+            self._refuse(self._current()[1])
+        highest, other = self._current()
+        if highest != number:
+            # Somebody was quicker by more than one, and the number was free again.
+            self._store.remove(name)
+            self._refuse(other)
 
     def _keep(self) -> None:
         """Renew until it is given back or lost."""

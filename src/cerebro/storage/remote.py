@@ -275,6 +275,8 @@ def open_filesystem(url: Url, **options: object) -> tuple[Any, str]:
     """The file system of a URL and the name inside it."""
     text = text_of(url)
     scheme = scheme_of(text) or "file"
+    if scheme == "hdfs":
+        remote_hdfs.refuse_forked()
     try:
         if scheme == "hdfs":
             importlib.import_module("hdfs_native")  # else fsspec looks for a JVM
@@ -282,6 +284,8 @@ def open_filesystem(url: Url, **options: object) -> tuple[Any, str]:
         if scheme in ("http", "https"):
             options["client_kwargs"] = {"timeout": _http_timeout()}
         fs, path = fsspec.core.url_to_fs(text, **options)
+        if scheme == "hdfs":
+            remote_hdfs.keep(fs.client)
     except ImportError as error:
         raise MissingDependencyError(_install_hint(scheme, error)) from error
     except ValueError as error:

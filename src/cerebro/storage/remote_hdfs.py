@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import importlib
 import itertools
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -42,12 +43,18 @@ class HdfsObjects:
     """The files of one HDFS. A file gets its name once it is written, and so appears whole.
 
     Args:
-        client: Of hdfs-native.
+        url: Of its NameNode; None for the one that Hadoop's configuration names.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, url: str | None) -> None:
+        self._url = url
+        _ = self._client
         self._options = importlib.import_module("hdfs_native").WriteOptions
+
+    @property
+    def _client(self) -> Any:
+        refuse_forked()
+        return _client(self._url)
 
     def put(self, path: str, chunks: Iterable[Buffer]) -> None:
         with _translated(), self._written(path, chunks) as temp:
@@ -132,13 +139,48 @@ def open_hdfs(url: str) -> tuple[HdfsObjects, str]:
     user, _, place = parts.netloc.rpartition("@")
     if user:
         _become(unquote(user))
-    client = _client(f"hdfs://{place}" if place else None, os.getpid())
-    return HdfsObjects(client), unquote(parts.path)
+    return HdfsObjects(f"hdfs://{place}" if place else None), unquote(parts.path)
 
 
-# Its threads do not outlive a fork.
-@lru_cache(maxsize=8)
-def _client(url: str | None, pid: int) -> Any:
+#: The clients of hdfs-native in this process, or in the one that it was forked from.
+_clients: set[Any] = set()
+_is_forked = False
+
+
+def keep(client: Any) -> None:
+    """Never let go of a client of hdfs-native.
+
+    A process that was forked would wait for threads that it does not have: while it is forked, when
+    fsspec forgets what it knows, or at its end.
+    """
+    _clients.add(client)
+
+
+def refuse_forked() -> None:
+    """HDFS cannot be used where connections were inherited: whoever reads would wait for ever.
+
+    Raises:
+        UsageError: This process was forked from one that has used HDFS.
+    """
+    if _is_forked:
+        raise UsageError(
+            "hdfs:// must be used in a process that was started anew, but this one was forked from "
+            'one that has used it. Start it with multiprocessing.get_context("spawn").'
+        )
+
+
+def _inherit() -> None:
+    global _is_forked
+    _is_forked = bool(_clients)
+    for client in _clients:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+os.register_at_fork(after_in_child=_inherit)
+
+
+@cache
+def _client(url: str | None) -> Any:
     try:
         package = importlib.import_module("hdfs_native")
     except ImportError as error:
@@ -146,12 +188,14 @@ def _client(url: str | None, pid: int) -> Any:
             "hdfs:// needs hdfs-native. Install it with `pip install hdfs-native`."
         ) from error
     try:
-        return package.Client(url, SETTINGS)
+        client = package.Client(url, SETTINGS)
     except Exception as error:
         raise UsageError(
             f"{url or 'hdfs:///'} cannot be used: {error}. Name the NameNode (hdfs://host:port), "
             "or set HADOOP_CONF_DIR to the directory of core-site.xml."
         ) from error
+    keep(client)
+    return client
 
 
 def _become(user: str) -> None:

@@ -102,10 +102,11 @@ class RemoteStore:
         def tail(full: str) -> bytes:
             entry = self._look(full)
             last = None if size is None else start + size
-            if entry is None or entry.size is None:
-                return self._read(full)[start:last]
-            last = entry.size if last is None else min(last, entry.size)
-            return self._objects.get(full, start, last) if start < last else b""
+            if entry is not None and entry.size is not None:
+                end = entry.size if last is None else min(last, entry.size)
+                with contextlib.suppress(FileNotFoundError):  # in parts since
+                    return self._objects.get(full, start, end) if start < end else b""
+            return self._read(full)[start:last]
 
         return self._run("read", path, tail)
 
@@ -153,7 +154,7 @@ class RemoteStore:
                 return
             growth = self._growing.get(full)
             if growth is None:
-                growth = Growth(self._objects, full, self._look(full), self._siblings(full))
+                growth = Growth(self._objects, full, *self._beside(full))
                 growth.begin()
                 self._growing[full] = growth
                 self._parted.setdefault(_parent(full), set()).add(_base(full))
@@ -279,7 +280,10 @@ class RemoteStore:
             try:
                 return self._objects.get(full)
             except FileNotFoundError:
-                parts = chain(self._siblings(full))
+                entry, siblings = self._beside(full)
+                if entry is not None and entry.size is not None:
+                    continue  # written meanwhile
+                parts = chain(siblings)
                 if not parts:
                     raise
             try:
@@ -297,18 +301,21 @@ class RemoteStore:
 
     def _read_into(self, full: str, view: memoryview) -> int:
         entry = self._look(full)
-        if entry is None or entry.size is None:
-            content = self._read(full)[: len(view)]
-            view[: len(content)] = content
-            return len(content)
-        length = min(len(view), entry.size)
-        for start in range(0, length, _RANGE_BYTES):
-            end = min(length, start + _RANGE_BYTES)
+        if entry is not None and entry.size is not None:
+            with contextlib.suppress(FileNotFoundError):  # in parts since
+                return self._read_ranges(full, view[: entry.size])
+        content = self._read(full)[: len(view)]
+        view[: len(content)] = content
+        return len(content)
+
+    def _read_ranges(self, full: str, view: memoryview) -> int:
+        for start in range(0, len(view), _RANGE_BYTES):
+            end = min(len(view), start + _RANGE_BYTES)
             content = self._objects.get(full, start, end)
             if len(content) != end - start:
                 raise EOFError(f"{end - start} bytes were asked for, and {len(content)} came")
             view[start:end] = content
-        return length
+        return len(view)
 
     def _look(self, full: str) -> Entry | None:
         return self._objects.look(full)
@@ -317,16 +324,20 @@ class RemoteStore:
         """The bytes of a file, 0 for a directory; None if there is neither."""
         # Of what this process appends to, it knows that it is in parts.
         entry = None if full in self._growing else self._look(full)
-        if entry is not None:
-            return entry.size or 0
-        parts = chain(self._siblings(full))
-        return parts[-1].end if parts else None
+        if entry is None:
+            entry, siblings = self._beside(full)
+            if entry is None:
+                parts = chain(siblings)
+                return parts[-1].end if parts else None
+        return entry.size or 0
 
-    def _siblings(self, full: str) -> _Parts:
-        """All parts of a file, those that do not count any more too."""
+    def _beside(self, full: str) -> tuple[Entry | None, _Parts]:
+        """What there is of a file at one moment: its object, and all parts, old ones too."""
         file = _base(full)
-        found = map(_as_part, self._objects.list(_parent(full)))
-        return [each[1] for each in found if each is not None and each[0] == file]
+        entries = self._objects.list(_parent(full))
+        found = map(_as_part, entries)
+        parts = [each[1] for each in found if each is not None and each[0] == file]
+        return next((entry for entry in entries if entry.name == file), None), parts
 
     def _drop_parts(self, full: str) -> None:
         """Remove the parts of a file, so that at no moment older ones count again."""
@@ -336,7 +347,8 @@ class RemoteStore:
             self._parted[folder] = {each[0] for each in found if each is not None}
         if file not in self._parted[folder]:
             return
-        for part in sorted(self._siblings(full), key=lambda part: (part.generation, part.start)):
+        _, parts = self._beside(full)
+        for part in sorted(parts, key=lambda part: (part.generation, part.start)):
             self._objects.remove(f"{folder}/{part.name}")
         self._parted[folder].discard(file)
 

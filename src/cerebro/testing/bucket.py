@@ -1,8 +1,8 @@
 """An object store that needs no server: `bucket:///a/directory`, once `register` was called.
 
 As on the real ones there is no rename, no append and no directory without an object in it; an
-object appears whole, and of two who create it one fails. It is kept in a local directory, so that
-it outlives processes that are killed.
+object appears whole, of two who create it one fails, and a list shows one moment. It is kept in a
+local directory, so that it outlives processes that are killed.
 """
 
 from __future__ import annotations
@@ -56,16 +56,20 @@ class BucketFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **kwargs: object) -> list[Any]:
         name = self._strip_protocol(path)
-        if not os.path.isdir(name):
-            found = [self.info(name)]
-        else:
+        found = self._listed(name) if os.path.isdir(name) else [self.info(name)]
+        return found if detail else [each["name"] for each in found]
+
+    def _listed(self, name: str) -> list[Any]:
+        """What is in a directory at one moment: looked at again until nothing changed meanwhile."""
+        while True:
+            names = _names(name)
             found = []
-            for entry in sorted(os.listdir(name)):
+            for entry in names:
                 # Removed meanwhile, or a directory that lost its last object.
                 with contextlib.suppress(FileNotFoundError):
-                    if not entry.startswith(_PENDING):
-                        found.append(self.info(f"{name}/{entry}"))
-        return found if detail else [each["name"] for each in found]
+                    found.append(self.info(f"{name}/{entry}"))
+            if _names(name) == names:
+                return found
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
         name = self._strip_protocol(path)
@@ -101,6 +105,12 @@ class BucketFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if mode == "rb":
             return open(self._strip_protocol(path), "rb")
         return _Upload(self, path)
+
+
+def _names(directory: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(each for each in os.listdir(directory) if not each.startswith(_PENDING))
+    return []
 
 
 class _Upload(io.BytesIO):

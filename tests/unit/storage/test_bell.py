@@ -18,7 +18,7 @@ from cerebro.storage.remote_store import RemoteStore
 from cerebro.testing import bucket
 from cerebro.testing.faults import Fail, FaultyObjects
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -59,11 +59,12 @@ def test_nobody_hears_a_bell_that_is_not_there(store):
 
 
 def test_a_closed_bell_leaves_neither_thread_nor_pipe(store, path):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     bell = Bell(store, int)
     bell.close()
     bell.close()
-    assert threading.active_count() == before
+    # Threads of others may end meanwhile.
+    assert set(threading.enumerate()) <= before
     assert not os.path.lexists(path)
     assert not ring(store)
 
@@ -125,7 +126,7 @@ def test_on_a_remote_store_what_is_new_in_the_inbox_rings():
         assert ring(store) is False
         for number in range(2):
             store.write(f"inbox/{number}.json", b"{}")
-            assert heard.wait(10)
+            assert heard.wait(PATIENCE_S)
             heard.clear()
 
 
@@ -136,5 +137,5 @@ def test_a_remote_store_that_cannot_be_listed_silences_nobody(tmp_path):
     heard = threading.Event()
     with Bell(RemoteStore(url, objects, retry=Retry(attempts=1)), heard.set, look_s=0.01):
         open_store(url).write("inbox/a.json", b"{}")
-        assert heard.wait(10)
+        assert heard.wait(PATIENCE_S)
     assert objects.has_fired

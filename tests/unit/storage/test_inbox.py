@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cerebro.errors import UsageError
 from cerebro.storage import DirectoryStore
+from cerebro.storage import inbox as inboxes
 from cerebro.storage.inbox import MAX_BYTES, MAX_FILES, Command, Refusal, Verb, pending, remove
 from cerebro.storage.inbox import send as send_command
 
@@ -224,7 +225,9 @@ def test_what_is_no_command_is_refused_and_the_others_are_read(store, inbox, tex
 
 
 @pytest.mark.parametrize("text", ["", '{"command": "sto'])
-def test_what_is_being_written_by_hand_is_left_for_later(store, inbox, text):
+def test_what_is_being_written_by_hand_is_left_for_later(store, inbox, monkeypatch, text):
+    # However long it takes until it is looked at.
+    monkeypatch.setattr(inboxes, "_SETTLED_S", 3600.0)
     drop(inbox / "stop.json", text, is_settled=False)
     assert pending(store) == []
     drop(inbox / "stop.json", '{"command": "stop"}', is_settled=False)

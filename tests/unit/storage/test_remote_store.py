@@ -158,6 +158,55 @@ def test_a_reader_sees_a_whole_file_while_parts_are_merged(url):
     assert reader.read("a") == whole
 
 
+READS = {
+    "read": lambda store: store.read("a"),
+    "read_from": lambda store: store.read_from("a", 0),
+    "read_into": lambda store: store.read_into("a", bytearray(6)),
+    "exists": lambda store: store.exists("a"),
+    "size": lambda store: store.size("a"),
+}
+EXPECTED = {"read": b"onetwo", "read_from": b"onetwo", "read_into": 6, "exists": True, "size": 6}
+
+
+@pytest.mark.parametrize("to", ["object", "parts"])
+@pytest.mark.parametrize("read", READS)
+def test_a_file_is_found_while_it_turns_into_an_object_or_into_parts(url, place, read, to):
+    """Whoever looks for the one after that is gone finds the other."""
+
+    class Turning(FaultyObjects):
+        def look(self, path):
+            return self._turn(super().look, path)
+
+        def get(self, path, start=0, end=None):
+            return self._turn(super().get, path, start, end)
+
+        def _turn(self, operate, *args):
+            try:
+                return operate(*args)
+            finally:
+                if len(self.operations) == 1:
+                    turn()
+
+    def turn():
+        store = open_store(url)
+        if to == "object":
+            store.write("a", b"onetwo")
+        else:
+            # Nothing is added, and the object is in parts all the same.
+            with contextlib.suppress(StoreError):
+                failing, _ = counted(url, Fail(5, errno.EIO))
+                failing.append("a", b"three")
+
+    store = open_store(url)
+    store.append("a", b"one")
+    store.append("a", b"two")
+    if to == "parts":
+        store.write("a", b"onetwo")
+    reader = RemoteStore(url, Turning(open_objects(url)[0], CountOnly()), retry=NO_RETRY)
+    assert READS[read](reader) == EXPECTED[read]
+    assert ("a" in names(place)) == (to == "object")
+
+
 CHANGES = {
     "write": (lambda store: store.write("a", b"new"), b"new"),
     "truncate": (lambda store: store.truncate("a", 4), b"onet"),
