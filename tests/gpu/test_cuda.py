@@ -27,7 +27,9 @@ class Digits(Task):
         return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
 
     def loss(self, model, batch, params):
-        loss = nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+        # There are ten classes.
+        labels = batch["y"] + 100 if params.get("wrong") else batch["y"]
+        loss = nn.functional.cross_entropy(model(batch["x"]), labels)
         return loss * float("nan") if params.get("nan") else loss
 
     def metrics(self, model, batch, params):
@@ -61,6 +63,15 @@ def test_the_device_learns_what_the_cpu_learns(data: Path, tmp_path: Path) -> No
     ours, theirs = here.best.metrics["val_accuracy"], there.best.metrics["val_accuracy"]
     assert theirs > 0.9
     assert abs(ours - theirs) < 0.03
+
+
+def test_a_trial_whose_labels_are_wrong_fails_alone(data: Path, tmp_path: Path) -> None:
+    """After that the GPU is of no use to the same process."""
+    space = {"lr": [1e-2, 1e-3], "wrong": [True, False]}
+    result = run(data, tmp_path, "wrong", backend="local", space=space, stack=False)
+    for trial in result.trials:
+        assert str(trial.status) == ("failed" if trial.params["wrong"] else "finished")
+        assert ("device-side assert" in (trial.error or "")) == trial.params["wrong"]
 
 
 def test_a_trial_that_is_not_finite_diverges_alone(data: Path, tmp_path: Path) -> None:

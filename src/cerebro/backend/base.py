@@ -199,7 +199,7 @@ class Lost:
     cause: str
     #: The system has killed it for want of memory.
     is_memory: bool = False
-    #: Its machine, or whoever looked after it, is gone: nothing that its call has done.
+    #: Its machine, its GPU or whoever looked after it was gone: nothing that its call has done.
     is_machine: bool = False
 
 

@@ -26,6 +26,8 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (ReplicaError, FailureKind.FATAL),
     (UsageError, FailureKind.USAGE),
 )
+#: The class of errors that PyTorch raises for what went wrong on a GPU.
+OF_A_GPU = "AcceleratorError"
 _HINT = "Use fewer workers, or a smaller batch_size or model."
 
 

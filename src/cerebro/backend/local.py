@@ -29,7 +29,7 @@ from cerebro.backend.base import (
     Source,
     StateRef,
 )
-from cerebro.backend.failure import describe_failure
+from cerebro.backend.failure import OF_A_GPU, describe_failure
 from cerebro.backend.killer import Killer
 from cerebro.backend.limits import Limits
 from cerebro.backend.local_worker import LocalWorker
@@ -140,7 +140,8 @@ class LocalBackend:
         if target is None or not target.is_ready:
             # It died after the caller last looked; its successor has not joined yet.
             self._free(given)
-            self._events.append(Lost(worker, call, "died before the visit reached it"))
+            cause = "died before the visit reached it"
+            self._events.append(Lost(worker, call, cause, is_machine=True))
             return
         target.call, target.given = call, given
         target.watch.begin(time.monotonic())
@@ -311,6 +312,7 @@ class LocalBackend:
         elif isinstance(message, VisitFailed):
             self._free(given)
             self._events.append(Failed(index, call, message.failure))
+            worker.is_spent = message.failure.error == OF_A_GPU
             if message.failure.kind is FailureKind.MEMORY and worker.device != "cpu":
                 # Others may share the device: what they keep for later is what it lacks now.
                 for other in self._workers.values():
@@ -348,7 +350,9 @@ class LocalBackend:
         cause, is_memory = worker.reap(self._killer)
         self._free(worker.given or [])
         if worker.is_ready:
-            self._events.append(Lost(index, worker.call, cause, is_memory))
+            # What it was given after its GPU had failed is not the reason.
+            lost = Lost(index, worker.call, cause, is_memory, is_machine=worker.is_spent)
+            self._events.append(lost)
         else:
             self._failed_starts += 1
             if self._failed_starts >= _START_ATTEMPTS:

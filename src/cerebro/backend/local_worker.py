@@ -35,6 +35,8 @@ class LocalWorker:
     device: str = ""
     #: It shall give back memory once it has no call.
     must_free: bool = False
+    #: It ends by itself, for its GPU has failed.
+    is_spent: bool = False
     #: Why it is being ended, and when it will be killed for it.
     ending: str = ""
     _kill_at: float = math.inf

@@ -10,13 +10,14 @@ import os
 import pickle
 import signal
 import sys
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 from cerebro.backend.arena import Mapping, Slot
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
-from cerebro.backend.failure import describe_failure
-from cerebro.backend.gang.ends import RankLost
+from cerebro.backend.failure import OF_A_GPU, describe_failure
+from cerebro.backend.gang.ends import RankFailed, RankLost
 from cerebro.backend.opening import introduce
 from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
@@ -85,9 +86,11 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
             runner.free()
         elif isinstance(message, RunVisit):
             visits = cast(VisitRunner, runner)
-            connection.send(_run(message, visits, connection, mapping))
+            answer = _run(message, visits, connection, mapping)
+            connection.send(answer)
+            _require_gpu(answer)
         else:
-            _answer(message, runner, connection)
+            _require_gpu(_answer(message, runner, connection))
         sys.stdout.flush()
         sys.stderr.flush()
     runner.close()
@@ -115,21 +118,42 @@ def _run(
     except RankLost as lost:
         lost.end_process()
     except Exception as error:
-        failure = describe_failure(error)
+        failure = own_failure(error)
     return _failed(failure, runner)
 
 
-def _answer(message: RunJob, runner: Runner, connection: Connection) -> None:
+def _answer(message: RunJob, runner: Runner, connection: Connection) -> VisitFailed | None:
+    """Send the answer; that of a job that failed."""
     try:
         # Nothing is sent of an answer that cannot be pickled.
         connection.send(JobDone(message.job.run(runner)))
     except ConnectionError:
         raise
     except Exception as error:
-        failure = describe_failure(error)
+        failure = own_failure(error)
     else:
-        return
-    connection.send(_failed(failure, runner))
+        return None
+    failed = _failed(failure, runner)
+    connection.send(failed)
+    return failed
+
+
+def own_failure(error: Exception) -> Failure:
+    """What went wrong in this process: if its GPU has failed, that, however it was told.
+
+    Libraries under PyTorch have other words for it, which are not those of an error of the GPU.
+    """
+    torch: Any = sys.modules.get("torch")
+    if type(error).__name__ != OF_A_GPU and torch is not None and torch.cuda.is_initialized():
+        try:
+            torch.cuda.current_stream().query()
+        except RuntimeError as failed:
+            return describe_failure(failed)
+    failure = describe_failure(error)
+    if isinstance(error, RankFailed):
+        # Whatever befell the other rank, the GPU of this one has not failed.
+        failure = replace(failure, error=type(error).__name__)
+    return failure
 
 
 def _failed(failure: Failure, runner: Runner) -> VisitFailed:
@@ -137,6 +161,14 @@ def _failed(failure: Failure, runner: Runner) -> VisitFailed:
     if failure.kind is FailureKind.MEMORY:
         runner.free()
     return VisitFailed(failure)
+
+
+def _require_gpu(answer: object) -> None:
+    """End this process after an error of its GPU: all that it would do there later fails, too."""
+    if isinstance(answer, VisitFailed) and answer.failure.error == OF_A_GPU:
+        print("cerebro: this worker ends, as its GPU fails it from now on", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _open_source(message: RunVisit, runner: VisitRunner, mapping: Mapping) -> State | None:

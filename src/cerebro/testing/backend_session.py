@@ -30,7 +30,7 @@ from cerebro.testing.toy import ToyTask
 from cerebro.train.visit import VisitCall
 from cerebro.types import Json, Split
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 _STEPS = 2
 
 

@@ -70,6 +70,7 @@ class ToyTask(Task):
         visit_s: Seconds that a training visit takes at least.
         log: A file that gets one line "trial epoch step attempt pid" for each trial of a training
             visit when it starts.
+        hold: A path: then training visits of epoch e do not go on while `{hold}{e}` is there.
         gain: How many times faster a member of a large stack is said to be than a trial alone.
         micro_batch: "auto" where a trial that runs out of memory may go on with fewer rows at a
             time, which changes nothing but that.
@@ -86,12 +87,14 @@ class ToyTask(Task):
         classes: int = 3,
         visit_s: float = 0.0,
         log: str | None = None,
+        hold: str | None = None,
         gain: float = 1.0,
         micro_batch: Literal["auto"] | None = None,
     ) -> None:
         self.classes = classes
         self.visit_s = visit_s
         self.log = log
+        self.hold = hold
         self.gain = gain
         self.micro_batch = micro_batch
 
@@ -115,6 +118,8 @@ class ToyFramework:
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
         self._log(call)
+        while self.task.hold is not None and os.path.exists(f"{self.task.hold}{call.epoch}"):
+            time.sleep(0.01)
         if state is None:
             buffer = self._initial(call, shard, allocate)
             metas: list[dict[str, Json]] = [{"steps": 0} for _ in call.trials]

@@ -222,7 +222,7 @@ class TrackerContract:
     def test_no_thread_is_left_after_close(self, tmp_path: Path) -> None:
         before = set(threading.enumerate())
         self._feed(tmp_path, list(small_run()))
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before
 
     def test_records_are_not_changed(self, tmp_path: Path) -> None:
         metrics = epoch_metrics(0, 0)

@@ -1,4 +1,7 @@
-"""A task for gangs of processes, whose followers do what `params["fault"]` says, once."""
+"""A task for gangs of processes, of which one does what `params["fault"]` says, most often once.
+
+A fault is its kind (kill, memory, hang, fail), after "leader" if it is the leader's and "always".
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from cerebro import Task
+from cerebro.data import from_arrays
+
+
+def make_home(folder: Path) -> Path:
+    """Its data in a folder, and a directory for what befalls ranks."""
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    from_arrays(folder / "data", {"x": x, "y": x.argmax(1)}, shards=2, validation=1 / 3)
+    (folder / "faults").mkdir()
+    return folder
 
 
 class GangTask(Task):
@@ -44,6 +57,8 @@ class GangTask(Task):
         is_leader = self.leader == (os.getppid() if self.is_parent else os.getpid())
         if not fault or is_leader != fault.startswith("leader"):
             return False
+        if "always" in fault:
+            return True
         try:
             Path(self.once, fault).touch(exist_ok=False)
         except FileExistsError:

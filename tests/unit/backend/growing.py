@@ -78,3 +78,23 @@ class Sharing(ToyFramework):
 
 class SharingTask(ToyTask):
     framework: ClassVar[str] = "tests.unit.backend.growing:Sharing"
+
+
+class AcceleratorError(RuntimeError):
+    """Called as that of PyTorch."""
+
+
+class Spoiled(ToyFramework):
+    """After an error of its GPU nothing works any more in the same process."""
+
+    is_spoiled = False
+
+    def train(self, call, shard, state, allocate):
+        if self.is_spoiled or call.params[0].get("is_wrong"):
+            self.is_spoiled = True
+            raise AcceleratorError("device-side assert triggered")
+        return super().train(call, shard, state, allocate)
+
+
+class SpoiledTask(ToyTask):
+    framework: ClassVar[str] = "tests.unit.backend.growing:Spoiled"

@@ -33,6 +33,9 @@ from tests.processes import is_alive, started_by_tests, wait_for
 from tests.unit.backend.ganging import GangTask
 from tests.unit.train.bare import allocate
 
+# Some start five processes one after the other that import torch.
+pytestmark = pytest.mark.timeout(300)
+
 PLACE = GangPlace(size=2)
 
 
@@ -113,7 +116,7 @@ def gang_of_processes(tmp_path, limits):
         yield session
     finally:
         session.backend.stop()
-    wait_for(lambda: not started_by_tests(), "no process is left", 3.0)
+    wait_for(lambda: not started_by_tests(), "no process is left")
 
 
 def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
@@ -125,7 +128,7 @@ def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
         lost = session.run(0, make_call(1, fault="leader kill"), state)
         assert isinstance(lost, Lost)
         assert lost.cause == "was killed by SIGKILL"
-        wait_for(lambda: not any(map(is_alive, ranks)), "its followers are gone", 3.0)
+        wait_for(lambda: not any(map(is_alive, ranks)), "its followers are gone")
         session.join()
         assert session.content(session.train(0, make_call(1), state)) == expected
         # A leader ends as its follower did.
@@ -150,9 +153,11 @@ def test_a_framework_that_cannot_be_one_of_several_ranks_is_refused(session):
 class Elsewhere:
     """A leader with an address, and a follower that comes by itself."""
 
-    def __init__(self, session, log):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+    def __init__(self, session, log, address=""):
+        if not address:
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = address
         self.place = GangPlace(size=2, local=1, address=self.address, check_every=50)
         self.setup = setup_of(session, self.place)
         self.log = log
@@ -162,15 +167,23 @@ class Elsewhere:
             return start_follower(setup or self.setup, 1, seat=0, join_s=join_s, log=log)
 
 
-def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
-    nowhere = Elsewhere(session, tmp_path / "lonely.log")
+@pytest.fixture
+def deserted():
+    """An address at which nobody listens, and which nobody else is given."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{kept.getsockname()[1]}"
+
+
+def test_a_follower_ends_with_a_code_that_says_what_to_do(session, deserted, tmp_path):
+    nowhere = Elsewhere(session, tmp_path / "lonely.log", deserted)
     lonely = nowhere.follow(join_s=0.2)
     elsewhere = Elsewhere(session, tmp_path / "follower.log")
     other = replace(elsewhere.setup, gang=replace(elsewhere.place, check_every=7))
     refused = elsewhere.follow(other)
     with pytest.raises(UsageError, match=r"check_every must be the same.* is 7 for rank 1"):
         elsewhere.setup.open(0)
-    assert refused.wait(30) == REFUSED
+    assert refused.wait(60) == REFUSED
     refused.kill()
     assert "check_every must be the same" in elsewhere.log.read_text()
 
@@ -185,14 +198,14 @@ def test_a_follower_ends_with_a_code_that_says_what_to_do(session, tmp_path):
         assert failure.message == "ValueError: no such luck (rank 1)"
         assert (failure.kind, failure.error) == (FailureKind.ERROR, "ValueError")
         assert "in _strike" in failure.traceback
-        assert follower.wait(30) == AGAIN
+        assert follower.wait(60) == AGAIN
         follower.kill()
         # The leader listens at the same address again, as soon as it has something to do.
         follower = elsewhere.follow()
         leader.run(make_call(1), kept, allocate)
     finally:
         leader.close()
-    assert follower.wait(30) == STOPPED
+    assert follower.wait(60) == STOPPED
     follower.kill()
 
     assert lonely.wait(60) == FAILED
@@ -225,7 +238,7 @@ def passing(address, *, stays):
             yield
         finally:
             is_over.set()
-            call.result(30.0)
+            call.result(60.0)
             for gang in gangs:
                 gang.close()
 
@@ -233,15 +246,22 @@ def passing(address, *, stays):
 def test_a_gang_that_breaks_while_it_is_formed_is_no_fault_of_the_trial(
     session, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(group, "_CONNECT", timedelta(seconds=0.3))
     monkeypatch.setattr(leader, "_LAST_WORDS_S", 0.1)
     elsewhere = Elsewhere(session, tmp_path / "follower.log")
-    with passing(elsewhere.address, stays=False), pytest.raises(RankLost):
+
+    @contextlib.contextmanager
+    def left_alone():
+        with monkeypatch.context() as patch, passing(elsewhere.address, stays=False):
+            patch.setattr(group, "_CONNECT", timedelta(seconds=0.3))
+            with pytest.raises(RankLost):
+                yield
+
+    with left_alone():
         elsewhere.setup.open(0)
     with passing(elsewhere.address, stays=True):
         leading = elsewhere.setup.open(0)
     try:
-        with passing(elsewhere.address, stays=False), pytest.raises(RankLost):
+        with left_alone():
             leading.run(make_call(0), None, allocate)
     finally:
         leading.close()

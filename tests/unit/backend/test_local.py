@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from cerebro.backend import LocalBackend
-from cerebro.backend.base import Failed, Lost
+from cerebro.backend.base import Done, Failed, Lost
 from cerebro.errors import WorkerError
 from cerebro.testing.backend_session import Session, make_call, wait_until_gone
+from cerebro.types import Split
 from tests.unit.backend import growing
 from tests.unit.backend.forking import ForkingTask, UnreadableTask
 
@@ -49,6 +50,14 @@ def backend(tmp_path):
     backend = LocalBackend(log_dir=str(tmp_path / "logs"))
     yield backend
     backend.stop()
+
+
+def settle(session, worker, state):
+    """What a worker has printed so far is in its log.
+
+    It writes it out when it has answered, and then takes the next visit. This one prints nothing.
+    """
+    assert isinstance(session.run(worker, make_call(split=Split.VAL), state), Done)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -110,12 +119,38 @@ def test_a_worker_that_cannot_be_replaced_leaves_the_others_working(backend, tmp
     assert "mine.py" in caplog.text
 
 
+def test_a_worker_whose_gpu_has_failed_is_replaced(backend, tmp_path):
+    session = Session(backend, tmp_path)
+    session.start(1, growing.SpoiledTask())
+    failed = session.run(0, make_call(is_wrong=True))
+    assert isinstance(failed, Failed)
+    assert failed.failure.message == "AcceleratorError: device-side assert triggered"
+    lost = session.next(Lost)
+    assert lost.call is None
+    session.join()
+    session.train(0, make_call())
+    assert "its GPU fails it" in (tmp_path / "logs/worker-0.log").read_text()
+
+
+def test_a_visit_that_a_worker_gets_after_its_gpu_has_failed_is_not_to_blame(backend, tmp_path):
+    session = Session(backend, tmp_path)
+    session.start(1, growing.SpoiledTask())
+    assert isinstance(session.run(0, make_call(is_wrong=True)), Failed)
+    call = make_call()
+    backend.submit(0, call, None)
+    lost = session.next(Lost)
+    while lost.call is None:
+        lost = session.next(Lost)
+    assert (lost.call, lost.is_machine) == (call, True)
+
+
 def test_what_workers_print_goes_to_their_logs(backend, tmp_path):
     session = Session(backend, tmp_path)
     backend.start(session.setup(growing.TalkingTask()), 2)
     session.join()
     session.join()
-    session.train(1, make_call())
+    state = session.train(1, make_call())
+    settle(session, 1, state)
     assert (tmp_path / "logs/worker-1.log").read_text() == "training\n"
     assert (tmp_path / "logs/worker-0.log").read_text() == ""
 
@@ -202,6 +237,7 @@ def test_when_a_device_is_full_all_its_workers_give_back_what_they_keep(backend,
         backend.submit(1, make_call(), None)
     backend.submit(0, make_call(fail="memory"), None)
     session.take(1 + busy)
-    session.train(1, make_call())
+    state = session.train(1, make_call())
     for worker in (0, 1):
+        settle(session, worker, state)
         assert (tmp_path / f"logs/worker-{worker}.log").read_text() == "freed\n"

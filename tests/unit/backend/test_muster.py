@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import logging
@@ -13,6 +14,7 @@ from cerebro import __version__
 from cerebro.backend.gang import seek
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
+from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
 from cerebro.errors import UsageError, WorkerError
 from tests.processes import wait_for
@@ -32,7 +34,7 @@ class Caller:
 
     def __init__(self, address: str, **hello: object) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), 10)
+        self.socket = socket.create_connection((host, int(port)), 60)
         self.lines = self.socket.makefile("rb")
         if hello:
             self.say(**hello)
@@ -267,3 +269,31 @@ def test_an_agent_that_is_sent_away_says_why(monkeypatch):
         pytest.raises(UsageError, match="refuses this process: the name of the run"),
     ):
         serve(following, "mnist", lambda address: pytest.fail("nothing to do"))
+
+
+def test_a_muster_that_takes_its_time_is_waited_for():
+    """A connection that ended would be a rank that is lost."""
+    following = spots()[1]
+    looks = []
+    with (
+        socket.create_server(("127.0.0.1", int(following.address.rpartition(":")[2]))) as listener,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        finding = pool.submit(seek.find_muster, following, "cifar", lambda: looks.append(None))
+        connection, _ = listener.accept()
+        with connection, Post(connection) as post:
+            assert (post.hear(30.0) or {})["first"] == 1
+            wait_for(lambda: len(looks) >= 3, "a process that looks whether it has to stop")
+            post.say({"gang": "there"})
+            with finding.result(30.0) as found:
+                assert found.gang == "there"
+
+
+def test_a_stranger_that_says_nothing_is_not_waited_for_longer_than_asked():
+    following = replace(spots()[1], patience_s=0.3)
+    port = int(following.address.rpartition(":")[2])
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(WorkerError, match=r"something listens there, but does not answer"),
+    ):
+        seek.find_muster(following, "cifar", lambda: None)

@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 @contextlib.contextmanager
-def connected(size: int, check_every: int = 100) -> Iterator[list[Gang]]:
+def connected(size: int, check_every: int = 100, gradients: str = "gloo") -> Iterator[list[Gang]]:
     """The ends of a gang's connections, by rank."""
     listener = socket.create_server((HOST, 0))
     port = listener.getsockname()[1]
@@ -30,12 +30,12 @@ def connected(size: int, check_every: int = 100) -> Iterator[list[Gang]]:
 
     def lead() -> Gang:
         meeting.assemble({}, DEADLINE_S, lambda: None)
-        return meeting.open(check_every, "gloo")
+        return meeting.open(check_every, gradients)
 
     def follow(rank: int) -> Gang:
         visitor = Visitor(HOST, port, rank, DEADLINE_S)
-        gradients = visitor.come({})
-        return visitor.connect(size, own_host=HOST, check_every=check_every, gradients=gradients)
+        road = visitor.come({})
+        return visitor.connect(size, own_host=HOST, check_every=check_every, gradients=road)
 
     with concurrent.futures.ThreadPoolExecutor(size) as pool:
         calls = [pool.submit(lead), *(pool.submit(follow, rank) for rank in range(1, size))]

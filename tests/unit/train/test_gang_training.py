@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -9,11 +13,13 @@ from torch import nn
 from cerebro.errors import UsageError
 from cerebro.task import Task
 from cerebro.train.gang import gradients
+from cerebro.train.gang.group import Gang
 from cerebro.train.visit import Diverged, Stacking
 from tests.unit.train.bare import LineTask, allocate, make_call, run_visits, tensors_of
-from tests.unit.train.ranks import Ranks, connected
+from tests.unit.train.ranks import DEADLINE_S, Ranks, connected
 
 VISITS = 5
+LATE_S = 0.5
 
 
 @pytest.fixture(autouse=True, params=[1 << 20, 100, 1], ids=["together", "mixed", "one by one"])
@@ -264,3 +270,35 @@ def test_a_stack_is_refused(data):
     with connected(2) as gangs:
         given = Ranks(LineTask, data, gangs).train(stack=Stacking())
     assert all(isinstance(g, UsageError) and "one trial at a time" in str(g) for g in given)
+
+
+class LateTask(LineTask):
+    """Its second model takes its time, from when the other rank waits for it."""
+
+    def __init__(self, numbers, is_awaited):
+        self.numbers = numbers
+        self.is_awaited = is_awaited
+
+    def model(self, params):
+        if next(self.numbers) == 1:
+            assert self.is_awaited.wait(DEADLINE_S)
+            time.sleep(LATE_S)
+        model = nn.Linear(4, 1)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return model
+
+
+def test_waiting_for_a_late_rank_is_no_computing(data, monkeypatch):
+    numbers, is_awaited, wait = itertools.count(), threading.Event(), Gang._wait
+
+    def waiting(gang):
+        is_awaited.set()
+        wait(gang)
+
+    with connected(2) as gangs:
+        monkeypatch.setattr(Gang, "_wait", waiting)
+        ranks = Ranks(lambda: LateTask(numbers, is_awaited), data, gangs)
+        reports = [report for _, report in ranks.train()]
+    assert max(report.comm_s for report in reports) > LATE_S / 2
+    assert min(report.compute_s for report in reports) >= 0

@@ -7,7 +7,7 @@ import socket
 
 from cerebro.backend.base import Setup
 from cerebro.backend.gang.follower import JOIN_S, FollowerProcess, start_follower
-from cerebro.backend.gang.interface import address_towards, listening_address
+from cerebro.backend.gang.interface import listening_address, own_address
 from cerebro.backend.gang.rendezvous import split_address
 from cerebro.errors import UsageError
 
@@ -31,7 +31,7 @@ class Gathering:
         host, port = split_address(place.address) if place.address else (_LOOPBACK, 0)
         bound = listening_address(host)
         #: The address at which ranks of other machines reach this one.
-        self.own_host = address_towards(host)
+        self.own_host = own_address(host)
         #: The address that is listened at, as this process reaches it.
         self.host = bound or self.own_host
         # An error that somebody keeps may hold on to the last gang.

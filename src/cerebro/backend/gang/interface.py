@@ -9,6 +9,7 @@ import socket
 import psutil
 
 from cerebro.errors import UsageError
+from cerebro.train.gang.place import chosen_interface
 
 #: Of a network for documentation: nothing is sent, but the system says what it would send from.
 _ELSEWHERE = "192.0.2.1"
@@ -65,6 +66,14 @@ def address_towards(host: str) -> str:
         with contextlib.suppress(OSError):
             return _source_address(_ELSEWHERE)
     return address
+
+
+def own_address(host: str) -> str:
+    """What `address_towards` says, or that of the interface which users have chosen."""
+    for found in psutil.net_if_addrs().get(chosen_interface(), []):
+        if found.family == socket.AF_INET:
+            return str(found.address)
+    return address_towards(host)
 
 
 def _source_address(address: str) -> str:

@@ -78,7 +78,8 @@ class GangRunner(VisitRunner):
         try:
             self._send({"visit": pack_call(replace(call, probe=False))}, state)
             sent_s = time.perf_counter() - began
-            after, report = super().run(call, state, allocate)
+            with cast(Gang, self._gang).whole():
+                after, report = super().run(call, state, allocate)
         except Diverged:
             # All ranks have seen it, at the same step.
             raise
@@ -161,13 +162,15 @@ class GangRunner(VisitRunner):
                 raise RankLost(follower.rank, code)
 
     def _find_end(self, broken: str) -> Exception:
-        """What has become of the rank that left."""
+        """Leave, too, and find out what has become of the rank that left."""
+        self._leave()
         meeting, deadline = cast(Meeting, self._meeting), time.monotonic() + _LAST_WORDS_S
         while time.monotonic() < deadline:
+            # In this order: who has ended has said before what there was to say.
+            codes = {follower.rank: follower.poll() for follower in self._followers}
             if (found := meeting.failure()) is not None:
                 rank, failure = found
                 return RankFailed(rank, unpack_failure(failure, rank))
-            codes = {follower.rank: follower.poll() for follower in self._followers}
             for rank, code in codes.items():
                 if code not in (None, AGAIN):
                     return RankLost(rank, code)
@@ -179,12 +182,16 @@ class GangRunner(VisitRunner):
 
     def _give_up(self) -> None:
         """Leave the gang, and end the followers of this machine."""
+        self._leave()
+        for follower in self._followers:
+            follower.kill()
+        self._meeting, self._followers = None, []
+
+    def _leave(self) -> None:
         if self._gang is not None:
             cast(Any, self.framework).join(None)
             self._gang.close()
-        for follower in self._followers:
-            follower.kill()
-        self._gang, self._meeting, self._followers = None, None, []
+        self._gang = None
 
 
 def _road(ranks: list[Identity]) -> str:

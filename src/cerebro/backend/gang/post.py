@@ -9,9 +9,10 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from cerebro.train.gang.watch import keep_alive
+
 #: The longest line that is read.
 LINE_BYTES = 4096
-_PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Post:
@@ -79,16 +80,6 @@ class Post:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def keep_alive(connection: socket.socket) -> None:
-    """Have the system find out within a minute or so that the other machine is gone."""
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES:
-        if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def clean_line(text: str, most: int = 200) -> str:

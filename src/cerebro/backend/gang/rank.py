@@ -21,7 +21,7 @@ from cerebro.backend.gang.identity import identify, require_join
 from cerebro.backend.gang.interface import address_towards
 from cerebro.backend.gang.message import unpack_call
 from cerebro.backend.gang.rendezvous import split_address
-from cerebro.backend.worker import STOP_SIGNALS, die_with_parent
+from cerebro.backend.worker import STOP_SIGNALS, die_with_parent, own_failure
 from cerebro.errors import UsageError, WorkerError
 from cerebro.train.gang.group import Gang, GangBroken
 from cerebro.train.gang.meeting import Visitor
@@ -112,14 +112,15 @@ def _serve(runner: VisitRunner, gang: Gang, visitor: Visitor, *, is_first: bool)
             runner.free()
             continue
         try:
-            _visit(runner, message, state, is_first=is_first)
+            with gang.whole():
+                _visit(runner, message, state, is_first=is_first)
         except Diverged:
             # All ranks have seen it, at the same step; the leader reports it.
             continue
         except GangBroken:
             raise
         except Exception as error:
-            visitor.tell(pack_failure(describe_failure(error)))
+            visitor.tell(pack_failure(own_failure(error)))
             return AGAIN
         sys.stdout.flush()
         sys.stderr.flush()

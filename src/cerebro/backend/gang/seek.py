@@ -6,6 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 from cerebro import __version__
 from cerebro.backend.gang.post import Post, clean_line
@@ -16,6 +17,9 @@ from cerebro.errors import UsageError, WorkerError
 #: How long a muster that sends us away is asked again: an earlier run may just be ending there.
 REFUSED_S = 15.0
 _CONNECT_S = 5.0
+#: How long a muster that has been reached may take to answer: its machine may be busy, and it would
+#: take a connection that ends for a rank that is lost.
+_ANSWER_S = 60.0
 _LOOK_S = 0.2
 
 logger = logging.getLogger("cerebro.gang")
@@ -29,7 +33,7 @@ def find_muster(rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> 
         run: The name of the run.
         check: Called every now and then; what it raises ends the search.
     """
-    search = _Search(rendezvous, run)
+    search = _Search(rendezvous, run, check)
     began = time.monotonic()
     refused_since: float | None = None
     is_told = False
@@ -57,9 +61,11 @@ def find_muster(rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> 
 
 
 class _Search:
-    def __init__(self, rendezvous: Rendezvous, run: str) -> None:
+    def __init__(self, rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> None:
         self._rendezvous = rendezvous
         self._run = run
+        self._check = check
+        self._deadline = time.monotonic() + rendezvous.patience_s
         #: Why the last attempt to reach rank 0 failed.
         self.why = "it has not come to the store of torchrun yet"
 
@@ -88,7 +94,7 @@ class _Search:
             return None
         try:
             post.say(hello)
-            answer = post.hear(_CONNECT_S) or {}
+            answer = self._hear(post)
             if "refused" in answer:
                 raise UsageError(f"rank 0 refuses this process: {clean_line(answer['refused'])}")
             post.gang = str(answer["gang"])
@@ -99,3 +105,13 @@ class _Search:
             post.close()
             raise
         return post
+
+    def _hear(self, post: Post) -> dict[str, Any]:
+        deadline = min(self._deadline, time.monotonic() + _ANSWER_S)
+        while time.monotonic() < deadline:
+            answer = post.hear(_LOOK_S)
+            if answer is not None:
+                return answer
+            self._check()
+        self.why = "something listens there, but does not answer"
+        return {}

@@ -314,7 +314,8 @@ class Crew:
         """The process of a worker has ended; its actor starts another."""
         if not member.is_ready or ended.life != member.life:
             return None
-        event = self._lose(member, member.explain(ended.cause), is_memory=ended.is_memory)
+        cause = member.explain(ended.cause)
+        event = self._lose(member, cause, is_memory=ended.is_memory, is_machine=ended.is_machine)
         member.rejoin(self._charter)
         return event
 

@@ -106,6 +106,8 @@ class Ended:
     #: To follow "worker 3 ".
     cause: str
     is_memory: bool = False
+    #: Nothing that its order has done.
+    is_machine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class Station:
             self._backend.release(self._left)
             self._left = None
         if self._info is None or order.life != self._life:
-            self._settle(Lost(self._worker, call, _MISSED))
+            self._settle(Lost(self._worker, call, _MISSED, is_machine=True))
             return
         source: Source = None
         if isinstance(order.source, InStore):
@@ -187,7 +187,7 @@ class Station:
     def _lose(self, lost: Lost) -> None:
         with self._changed:
             if self._info is not None:
-                self._ends[self._life] = Ended(self._life, lost.cause, lost.is_memory)
+                self._ends[self._life] = _ended(lost, self._life)
                 self._info = None
                 self._changed.notify_all()
 
@@ -204,4 +204,8 @@ def _message_of(event: Event, life: int) -> Message:
     if isinstance(event, Failed):
         return VisitFailed(event.failure)
     assert isinstance(event, Lost)  # noqa: S101
-    return Ended(life, event.cause, event.is_memory)
+    return _ended(event, life)
+
+
+def _ended(lost: Lost, life: int) -> Ended:
+    return Ended(life, lost.cause, lost.is_memory, lost.is_machine)

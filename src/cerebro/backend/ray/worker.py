@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,10 @@ class RayWorker:
         self._doorstep = Doorstep()
         self._station: Station | None = None
         self._sees_store = False
+        #: Held while it looks around, which leaves files behind if it is killed meanwhile, and
+        #: until there is something to close.
+        self._opening = threading.Lock()
+        self._is_closed = False
 
     def place(self) -> Placed:
         """Where it is."""
@@ -53,14 +58,17 @@ class RayWorker:
     def join(self, charter: Charter, relay: Handle | None = None) -> Present | Refused | Blind:
         """Wait until its process is ready; the first call starts one."""
         try:
-            if self._station is None:
-                unseen = find_unseen(charter)
-                if unseen and not charter.is_relayable:
-                    return Refused(lacks_files(), is_of_node=True)
-                if unseen and relay is None:
-                    return Blind(socket.gethostname())
-                self._sees_store = STORE in charter.places and STORE not in unseen
-                self._station = self._open(charter, unseen, relay)
+            with self._opening:
+                if self._is_closed:
+                    return Refused(WorkerError("the worker was stopped."))
+                if self._station is None:
+                    unseen = find_unseen(charter)
+                    if unseen and not charter.is_relayable:
+                        return Refused(lacks_files(), is_of_node=True)
+                    if unseen and relay is None:
+                        return Blind(socket.gethostname())
+                    self._sees_store = STORE in charter.places and STORE not in unseen
+                    self._station = self._open(charter, unseen, relay)
             info, life = self._station.join()
         except CerebroError as error:
             return Refused(error)
@@ -97,6 +105,8 @@ class RayWorker:
     @in_group("light")
     def close(self) -> None:
         """End its process; returns when that is gone."""
+        with self._opening:
+            self._is_closed = True
         if self._station is not None:
             self._station.close()
 

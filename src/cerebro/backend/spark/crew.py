@@ -76,7 +76,8 @@ class Crew:
         if worker not in self._ready:
             # It was lost after the caller last looked.
             self._remove(consumed)
-            self._late.append(Lost(worker, call, "was lost before the visit reached it"))
+            cause = "was lost before the visit reached it"
+            self._late.append(Lost(worker, call, cause, is_machine=True))
             return
         number = next(self._numbers)
         order = Order(

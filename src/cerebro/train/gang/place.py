@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from cerebro.errors import UsageError
@@ -42,3 +43,8 @@ class GangPlace:
                 f"a gang of {self.size} with {self.local} ranks on this machine needs an address "
                 "for the others, but got none."
             )
+
+
+def chosen_interface() -> str:
+    """The network interface that users want ranks to reach each other over; "": any."""
+    return os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]

@@ -129,7 +129,7 @@ class TorchFramework:
     ) -> tuple[State, VisitReport]:
         began = time.perf_counter()
         params, gang = call.params[0], self._gang_of(call)
-        waited_s = 0.0 if gang is None else gang.waited_s
+        waited_s = _waited_s(gang)
         parts = self._build(call.seed, call.trials[0], params, is_new=state is None)
         if gang is not None and state is None:
             compare_new(gang, parts, call)
@@ -154,10 +154,9 @@ class TorchFramework:
         else:
             visit = GangVisit(gang, self.task, parts, call, self._device, self._buckets)
             batches, step = visit.batches(shard, self._batches), visit.step
-        started = time.perf_counter()
+        started, before_s = time.perf_counter(), _waited_s(gang)
         losses, sizes, totals = self._metered_loop(parts, batches, step, call)
-        ended = time.perf_counter()
-        looped_s = 0.0 if gang is None else gang.waited_s - waited_s
+        ended, looped_s = time.perf_counter(), _waited_s(gang) - before_s
         if gang is not None:
             visit.settle()
         total, rows = _weigh(losses, sizes), sum(sizes)
@@ -175,7 +174,7 @@ class TorchFramework:
         }
         buffer = parts.save(allocate, bound)
         finished = time.perf_counter()
-        comm_s = 0.0 if gang is None else gang.waited_s - waited_s
+        comm_s = _waited_s(gang) - waited_s
         report = VisitReport(
             rows=rows,
             members=(
@@ -201,14 +200,14 @@ class TorchFramework:
     def _evaluate(self, call: VisitCall, shard: Shard, state: State) -> VisitReport:
         began = time.perf_counter()
         params, gang = call.params[0], self._gang_of(call)
-        waited_s = 0.0 if gang is None else gang.waited_s
+        waited_s = _waited_s(gang)
         parts = self._build(call.seed, call.trials[0], params, is_new=False)
         parts.bind_model(*self._private.take(state), state.meta)
         seed_everything(self._seed_for("eval", call))
         started = time.perf_counter()
         sums = self._score(parts.model, shard, call, params)
         ended = time.perf_counter()
-        comm_s = 0.0 if gang is None else gang.waited_s - waited_s
+        comm_s = _waited_s(gang) - waited_s
         return VisitReport(
             rows=shard.rows,
             members=(MemberReport(sums=sums),),
@@ -382,6 +381,10 @@ def _step_scheduler(scheduler: Any, loss: Any) -> None:
         scheduler.step(loss)
     else:
         scheduler.step()
+
+
+def _waited_s(gang: Gang | None) -> float:
+    return 0.0 if gang is None else gang.waited_s
 
 
 def _weigh(values: list[float], sizes: list[int]) -> float:
