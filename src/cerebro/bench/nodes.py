@@ -79,9 +79,11 @@ def master_address(place: Place) -> str:
     if place.hosts:
         # Nobody here knows which are free there; two settings in a row take different ones.
         return f"{place.hosts[0]}:{random.choice(_PORTS)}"  # noqa: S311
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    while True:
+        port = random.choice(_PORTS)  # noqa: S311
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
 
 
 class Nodes:

@@ -19,6 +19,8 @@ from cerebro.storage.workspace import LOGS, Service
 
 #: A process that does not end when it is asked to is killed after so long.
 GRACE_S = 10.0
+#: One that was killed is gone at once, unless its machine is very busy.
+_GONE_S = 10.0
 #: A service that does not answer after so long has failed.
 READY_S = 120.0
 #: How long one page may take.
@@ -117,12 +119,12 @@ def end_process(process: psutil.Process, grace_s: float = GRACE_S) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             children += [child for child in process.children() if child not in children]
             process.kill()
-        wait_until(lambda: not is_alive(process), grace_s)
-    for ending in (psutil.Process.terminate, psutil.Process.kill):
+        wait_until(lambda: not is_alive(process), _GONE_S)
+    for ending, limit_s in ((psutil.Process.terminate, 1.0), (psutil.Process.kill, _GONE_S)):
         for child in filter(is_alive, children):
             with contextlib.suppress(psutil.NoSuchProcess):
                 ending(child)
-        if wait_until(lambda: not any(map(is_alive, children)), 1.0):
+        if wait_until(lambda: not any(map(is_alive, children)), limit_s):
             return
 
 

@@ -113,5 +113,5 @@ class Stopping:
             count = f" ({saved} visits)" if any(map(self._run.history.kept, trials)) else ""
             told = f"what was trained is saved{count}, the same command resumes it."
         else:
-            told = "nothing was trained yet."
+            told = "nothing is saved yet, the same command begins anew."
         return interrupted(self.number or 0, f"stopped; {told}")

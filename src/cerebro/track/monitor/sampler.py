@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -58,8 +59,10 @@ class Sampler:
         self._gpus = Gpus()
         self._stat = ProcFile("/proc/stat")
         self._memory = ProcFile("/proc/meminfo")
-        # Through the process: it may have a network of its own.
-        self._network = ProcFile(f"/proc/{pid}/net/dev")
+        # Through the process: it may have a network of its own, which ends with it.
+        self._network: ProcFile | None = None
+        with contextlib.suppress(OSError):
+            self._network = ProcFile(f"/proc/{pid}/net/dev")
         self._disks = ProcFile("/proc/diskstats")
         self._whole = set(os.listdir("/sys/block")) if os.path.isdir("/sys/block") else set()
         self._totals: dict[str, Total] = {}
@@ -90,7 +93,8 @@ class Sampler:
         self._tree.close()
         self._gpus.close()
         for file in (self._stat, self._memory, self._network, self._disks):
-            file.close()
+            if file is not None:
+                file.close()
 
     def _look_at_cpu(self, now: float, processes: list[Process], into: dict[str, float]) -> None:
         system_s = _busy_s(self._stat.read())
@@ -155,6 +159,8 @@ class Sampler:
             into[what] = self._total(what, count)
 
     def _look_at_networks(self, into: dict[str, float]) -> None:
+        if self._network is None:
+            return
         try:
             lines = self._network.read().splitlines()[2:]
         except OSError:  # the process has ended, and its network with it
