@@ -164,7 +164,7 @@ class FileServer:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         name = request.path.lstrip("/")
         self.asked[name] += 1
-        self.gate.wait(30)
+        self.gate.wait(60)
         if self.refusals or name not in self.content:
             request.send_error(self.refusals.pop() if self.refusals else 404)
             return

@@ -18,7 +18,7 @@ from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
@@ -86,11 +86,12 @@ class DriverProcess:
         """Its exit code."""
         return self.process.wait(timeout_s)
 
-    def wait_for_visits(self, count: int) -> None:
+    def wait_for_visits(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Until its journal has so many visits, or it has ended."""
         wait_for(
             lambda: self.has_ended() or count_visits(self.root) >= count,
             f"{count} visits in {self.root}; it said:\n{self.said()}",
+            timeout_s,
         )
 
     def said(self) -> str:
@@ -102,11 +103,11 @@ class DriverProcess:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL it, and make sure that no worker outlives it by more than a second or so."""
+        """SIGKILL it, and make sure that its workers end with it."""
         self.workers()
         self.process.kill()
         self.process.wait()
-        wait_for(lambda: not self.survivors(), "workers gone after their driver", 3.0)
+        wait_for(lambda: not self.survivors(), "workers gone after their driver")
 
 
 @contextlib.contextmanager
@@ -125,6 +126,16 @@ def is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def hold(folder: Path, epoch: int) -> Path:
+    """A file: while it is there, a task that is told to wait for such does not go on in this epoch.
+
+    `ToyTask(hold=f"{folder}/hold")` is one.
+    """
+    path = folder / f"hold{epoch}"
+    path.touch()
+    return path
 
 
 def count_lines(path: Path) -> int:

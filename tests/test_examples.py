@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SEARCHES = ("search_tpe", "search_asha", "search_pbt")
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def run(name: str, folder: Path) -> str:
     done = subprocess.run(

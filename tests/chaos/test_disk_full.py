@@ -33,7 +33,7 @@ from tests.experiments import (
     stop_after,
     toy_spec,
 )
-from tests.processes import count_visits, driving, wait_for
+from tests.processes import count_visits, driving, hold, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -202,14 +202,16 @@ def drive(options, output):
     return code, driver
 
 
-def fill_under(options, disk, output):
-    """Start a driver and fill its disk until it gives up; its run."""
+def fill_under(options, disk, output, held):
+    """Start a driver, held by a file, and fill its disk until it gives up; its run."""
     with driving(options, output) as driver:
         driver.wait_for_visits(3)
+        fill(disk)
+        held.unlink()
         # Again and again: checkpoints that were replaced free their space.
         wait_for(lambda: fill(disk) and driver.has_ended(), "the driver gives up")
         assert driver.wait() == 75, driver.said()
-        wait_for(lambda: not driver.survivors(), "workers gone", 5.0)
+        wait_for(lambda: not driver.survivors(), "workers gone")
     assert re.search(NUMBERS, driver.said())
     assert "Traceback" not in driver.said()
     assert not temporaries(driver.root)
@@ -229,17 +231,19 @@ def assert_goes_on(options, folder, whole):
 
 
 def test_a_torch_run_goes_on_after_its_disk_was_full(folder, digits_data):
+    held = hold(folder, 1)
     with small_disk(folder / "small", "8m") as disk:
-        options = net_options(folder, disk)
-        fill_under(options, disk, folder / "full.txt")
+        options = net_options(folder, disk, log=str(folder / "visits"), hold=str(held))
+        fill_under(options, disk, folder / "full.txt", held)
         (disk / "ballast").unlink()
         assert_goes_on(options, folder, net_options(folder, folder / "runs", backend="inline"))
 
 
 def test_a_run_resumed_without_any_space_loses_nothing(folder, spec):
     with small_disk(folder / "small", "1m") as disk:
-        options = options_for(folder, disk, "toy", {"lr": [0.5, 0.05]}, visit_s=0.05)
-        root = fill_under(options, disk, folder / "full.txt")
+        held = hold(folder, 2)
+        options = options_for(folder, disk, "toy", {"lr": [0.5, 0.05]}, hold=str(folder / "hold"))
+        root = fill_under(options, disk, folder / "full.txt", held)
         fill(disk)
         assert shutil.disk_usage(disk).free == 0
         before = (root / "journal.jsonl").read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -15,9 +16,12 @@ import pytest
 from cerebro.data import digits, from_arrays
 from cerebro.testing.history import check
 from tests.experiments import STACK, make_toy_data, outcome
-from tests.processes import count_visits, driving, is_alive, wait_for
+from tests.kills import durable_visits
+from tests.processes import count_visits, driving, hold, is_alive, wait_for
 
 RUNS = int(os.environ.get("CEREBRO_CHAOS_RUNS", "2"))
+
+SHARDS = 4
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -56,18 +60,56 @@ def options_for(folder, name, task, fit, *, backend="local", workers=1, **task_o
     }
 
 
-def carry_through(options, folder, rng, kills, delay_s):
-    """Start and restart drivers, killing one process after another, until the run is finished."""
+class Patience:
+    """That of a driver ends with the third worker that dies in one visit, so two may in a row.
+
+    Args:
+        trials: How many the run has.
+        most: How many visits each of them has in all.
+    """
+
+    def __init__(self, driver, trials, most):
+        self._driver = driver
+        self._trials = range(trials)
+        self._most = most
+        self._workers = None
+
+    def wait(self, workers):
+        """After two more kills of workers: until no trial is where it was."""
+        self._workers = workers if self._workers is None else self._workers
+        if workers < self._workers + 2:
+            return
+        before = self._visits()
+        wait_for(lambda: self._driver.has_ended() or self._has_gone_on(before), "all go on")
+        self._workers = workers
+
+    def _has_gone_on(self, before):
+        # One visit may be done but not durable: then the next one is in flight.
+        now = self._visits()
+        return all(now[trial] >= min(before[trial] + 2, self._most) for trial in self._trials)
+
+    def _visits(self):
+        return Counter(trial for trial, _, _ in durable_visits(self._driver.root))
+
+
+def carry_through(options, folder, rng, *, trials, kills, delay_s, held):
+    """Start and restart drivers, killing one process after another, until the run is finished.
+
+    It cannot be while the file is there, which is until the first kill.
+    """
     toll, before = Toll(), 0
     while True:
         with driving(options, folder / "output.txt") as driver:
+            patience = Patience(driver, trials, SHARDS * options["fit"]["num_epochs"])
             while not driver.has_ended() and toll.workers + toll.drivers < kills:
                 driver.wait_for_visits(before + 1)
+                patience.wait(toll.workers)
                 time.sleep(rng.uniform(*delay_s))  # the moment of the strike, not a wait
                 strike(driver, rng, toll)
+                held.unlink(missing_ok=True)
                 before = count_visits(driver.root)
             code = driver.wait()
-            wait_for(lambda driver=driver: not driver.survivors(), "workers gone", 3.0)
+            wait_for(lambda driver=driver: not driver.survivors(), "workers gone")
         if code == 0:
             return toll
         check(driver.root, is_settled=False)
@@ -95,7 +137,10 @@ def assert_exact_through_kills(
         assert whole.wait() == 0, whole.said()
     for number in range(RUNS):
         options = options_for(folder, f"run{number}", task, fit, workers=workers, **task_options)
-        toll = carry_through(options, folder, rng, kills, delay_s)
+        held = hold(folder, fit["num_epochs"] - 1)
+        toll = carry_through(
+            options, folder, rng, trials=trials, kills=kills, delay_s=delay_s, held=held
+        )
         root = folder / "runs" / f"run{number}"
         assert outcome(root) == outcome(folder / "runs" / "whole")
         check(root)
@@ -107,7 +152,7 @@ def assert_exact_through_kills(
 
 
 def test_toy_runs_are_exact_through_many_kills(folder, seed):
-    make_toy_data(folder / "data", shards=4, rows=200)
+    make_toy_data(folder / "data", shards=SHARDS, rows=200)
     fit = {
         "space": {"lr": [0.5, 0.05, 0.005]},
         "num_epochs": 5,
@@ -119,11 +164,12 @@ def test_toy_runs_are_exact_through_many_kills(folder, seed):
         *(folder, "toy", fit, random.Random(seed)),
         **{"workers": 3, "trials": 3, "visits": 60, "kills": 15, "delay_s": (0.0, 0.2)},
         visit_s=0.02,
+        hold=str(folder / "hold"),
     )
 
 
 def test_torch_runs_are_exact_through_kills(folder, seed):
-    from_arrays(folder / "data", train=digits(), shards=4, validation=0.2)
+    from_arrays(folder / "data", train=digits(), shards=SHARDS, validation=0.2)
     fit = {
         "space": {"lr": [0.01, 0.001], "width": [32, 48]},
         "num_epochs": 4,
@@ -136,4 +182,5 @@ def test_torch_runs_are_exact_through_kills(folder, seed):
     assert_exact_through_kills(
         *(folder, "net", fit, random.Random(seed)),
         **{"workers": 2, "trials": 4, "visits": visits, "kills": 4, "delay_s": (0.1, 1.0)},
+        hold=str(folder / f"hold{fit['num_epochs'] - 1}"),
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.namespaces import Machine
-from tests.cluster.rays import START_S, STORE_BYTES
+from tests.cluster.rays import ATTEMPTS, START_S, STORE_BYTES
 from tests.processes import wait_for
 
 PORT = 26379
@@ -84,32 +84,38 @@ class Apart:
         # Short, for the sake of the sockets in it.
         place = tempfile.mkdtemp(prefix="cr-", dir="/tmp")
         log = self._folder / f"{machine.name}.log"
-        log.write_text("")
+        processes: list[subprocess.Popen[bytes]] = []
+
+        def is_up() -> bool:
+            """Or has ended: on a busy machine Ray gives up on processes that take long to start."""
+            return processes[-1].poll() is not None or _UP in log.read_text(errors="replace")
+
+        try:
+            while len(processes) < ATTEMPTS and all(each.poll() is not None for each in processes):
+                machine.end_all()
+                processes.append(self._start(machine, [*options, f"--temp-dir={place}"], log))
+                wait_for(is_up, f"Ray on {machine.name}; see {log}", START_S)
+            assert processes[-1].poll() is None, log.read_text(errors="replace")
+            yield
+        finally:
+            machine.end_all()
+            for process in processes:
+                process.wait()
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _start(self, machine: Machine, options: list[str], log: Path) -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--block"),
-            *(f"--node-ip-address={machine.address}", f"--temp-dir={place}"),
-            *(f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"),
-            "--include-log-monitor=false",
+            *(f"--node-ip-address={machine.address}", f"--object-store-memory={STORE_BYTES}"),
+            *("--disable-usage-stats", "--include-log-monitor=false"),
             *(f"--{name}={port}" for name, port in _PORTS.items()),
         ]
         environment = {**os.environ, **self.environment}
-        with log.open("ab") as file:
-            process = subprocess.Popen(
+        with log.open("wb") as file:
+            return subprocess.Popen(
                 machine.command(*command),
                 env={name: value for name, value in environment.items() if value is not None},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
             )
-        try:
-            wait_for(
-                lambda: process.poll() is not None or _UP in log.read_text(errors="replace"),
-                f"Ray on {machine.name}; see {log}",
-                START_S,
-            )
-            assert process.poll() is None, log.read_text(errors="replace")
-            yield
-        finally:
-            machine.end_all()
-            process.wait()
-            shutil.rmtree(place, ignore_errors=True)

@@ -21,11 +21,10 @@ os.environ.update(
 import psutil
 import pytest
 
-from tests.cluster.downloads import CACHE
+from tests.cluster.downloads import CACHE, DOWNLOAD_S
 from tests.cluster.sparks import ENVIRONMENT
 from tests.conftest import (
-    PROCESS_GRACE_S,
-    THREAD_GRACE_S,
+    GRACE_S,
     end,
     is_running,
     leaked_children,
@@ -36,11 +35,14 @@ from tests.conftest import (
     wait_until_none,
 )
 
+#: For a test that does not say it, with the servers it starts and what they have to be fetched.
+TIMEOUT_S = DOWNLOAD_S + 300.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         # It warns of every pandas that is newer than itself.
         item.add_marker(pytest.mark.filterwarnings("ignore:.*pandas.*"))
 
@@ -78,11 +80,11 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     children = wait_until_none(
         lambda: [c for c in leaked_children(before) if is_running(c) and not is_of_server(c)],
-        PROCESS_GRACE_S,
+        GRACE_S,
     )
     leaks = {
         "processes": [end(child) for child in children],
-        "threads": wait_until_none(lambda: leaked_threads(before), THREAD_GRACE_S),
+        "threads": wait_until_none(lambda: leaked_threads(before), GRACE_S),
         "environment variables": restore_environ(before),
         "files": [str(path) for path in leaked_files(before)],
     }

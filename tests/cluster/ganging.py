@@ -1,4 +1,4 @@
-"""Tasks for gangs on Ray: they tell where their ranks are, and what befalls one of them."""
+"""Tasks on Ray: they wait for company, and tell where their ranks are and what befalls them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,24 @@ class Trace(NamedTuple):
     raylet: int
     is_leader: bool
     pid: int
+
+
+class Accompanied(Net):
+    """A `Net` that is trained when there are so many workers.
+
+    Args:
+        logs: The directory in which each has its log.
+    """
+
+    def __init__(self, logs: Path, workers: int) -> None:
+        super().__init__()
+        self.logs = logs
+        self.workers = workers
+
+    def loss(self, model, batch, params):
+        if model.training:
+            wait_for(lambda: len(list(self.logs.iterdir())) >= self.workers, "workers", 120)
+        return super().loss(model, batch, params)
 
 
 class GangNet(Net):

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from tests.cluster.downloads import ROOT
-from tests.cluster.sparks import free_port
+from tests.cluster.ports import free_port
 from tests.processes import wait_for
 
-START_S = 60.0
+START_S = 180.0
 BUCKET = "cerebro"
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from tests.cluster.downloads import unpack
-from tests.cluster.sparks import free_port
+from tests.cluster.ports import free_port
 from tests.processes import wait_for
 
 #: The last release that came with the servers.
 PACKAGE, CONSTRAINT = "pyspark==2.4.8", "pypandoc<1.6"
-START_S = 90.0
+START_S = 240.0
 #: What Hadoop 2.7 looks at and Java 17 hides.
 OPENED = ("java.lang", "java.util", "java.net", "java.nio", "sun.nio.ch")
 _SERVER = "org.apache.hadoop.hdfs.server"

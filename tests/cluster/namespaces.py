@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import wait_for
+
 _NETNS = Path("/etc/netns")
 
 
@@ -96,13 +98,20 @@ def _plug(machine: Machine) -> None:
 
 
 def _end_all_in(namespace: str) -> None:
-    """SIGKILL what still runs in a namespace of ours."""
+    """SIGKILL what still runs in a namespace of ours, until nothing does."""
+    wait_for(lambda: not _killed_in(namespace), f"nothing runs in {namespace}")
+
+
+def _killed_in(namespace: str) -> list[str]:
+    """What was there to be killed; it may have started something meanwhile."""
     listed = subprocess.run(
         ["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False
     )
-    for pid in listed.stdout.split():
+    found = listed.stdout.split()
+    for pid in found:
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), 9)
+    return found
 
 
 def _ip(*words: str) -> None:

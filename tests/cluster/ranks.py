@@ -14,18 +14,26 @@ import yaml
 
 from cerebro.results import Result
 from tests.experiments import make_toy_data
-from tests.processes import ROOT, is_alive
+from tests.processes import ROOT, count_visits, is_alive
 
 TASK = """
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from cerebro import Task
 
+HERE = Path(__file__).parent
+
 
 class Clouds(Task):
+    # As tests.processes.hold says.
+    def on_epoch_start(self, model, optimizer, params, epoch):
+        while (HERE / f"hold{epoch}").exists():
+            time.sleep(0.01)
+
     def model(self, params):
         return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
 
@@ -33,8 +41,6 @@ class Clouds(Task):
         return torch.optim.Adam(model.parameters(), lr=params["lr"])
 
     def loss(self, model, batch, params):
-        # A batch takes as long as it would with a model worth several machines.
-        time.sleep(PACE_S if model.training else 0.0)
         return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
 
     def metrics(self, model, batch, params):
@@ -42,10 +48,10 @@ class Clouds(Task):
 """
 
 
-def make_project(folder: Path, *, pace_s: float = 0.0, **changes: object) -> Path:
-    """An experiment file with its task and data in a folder; a batch takes so long at least."""
+def make_project(folder: Path, **changes: object) -> Path:
+    """An experiment file with its task and data in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tasks.py").write_text(f"PACE_S = {pace_s}\n{TASK}")
+    (folder / "tasks.py").write_text(TASK)
     make_toy_data(folder / "data", shards=2, rows=128)
     experiment: dict[str, object] = {
         "name": "clouds",
@@ -62,6 +68,11 @@ def make_project(folder: Path, *, pace_s: float = 0.0, **changes: object) -> Pat
     }
     (folder / "experiment.yaml").write_text(yaml.safe_dump({**experiment, **changes}))
     return folder / "experiment.yaml"
+
+
+def visits_of(experiment: Path) -> int:
+    """Those that are durable."""
+    return count_visits(experiment.parent / "runs" / "clouds")
 
 
 def digest(experiment: Path) -> str:
@@ -92,7 +103,7 @@ class Started:
                 start_new_session=True,
             )
 
-    def wait(self, timeout_s: float = 90.0) -> int:
+    def wait(self, timeout_s: float = 300.0) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
+from tests.cluster.ports import free_port
 from tests.processes import wait_for
 
 #: A node that is killed is known to be dead after some 2 s, not 15; one that is slow is not.
@@ -33,9 +33,9 @@ HEALTH = {
 }
 #: Bytes of each node's object store.
 STORE_BYTES = 128 << 20
-START_S = 90.0
+START_S = 240.0
 #: To start a node.
-_ATTEMPTS = 3
+ATTEMPTS = 3
 #: In the command of a process in which tasks run.
 _WORKER = "cerebro.backend.worker"
 #: What `ray start` has another name for.
@@ -89,7 +89,7 @@ class Nodes:
     def __init__(self, folder: str, cpus: int = 0) -> None:
         self._cluster = Cluster()
         head = {"temp_dir": folder, "include_dashboard": False, "_system_config": HEALTH}
-        self._cluster.add_node(num_cpus=cpus, **head, **_common())
+        self._start(ATTEMPTS, num_cpus=cpus, **head)
         self.address: str = self._cluster.address
         #: Those that were not removed, and their cores, by number.
         self._nodes: dict[int, tuple[Any, int]] = {}
@@ -98,7 +98,7 @@ class Nodes:
 
     def add(self, cpus: int = 1, **resources: float) -> int:
         """Another node; its number."""
-        node = self._start(_ATTEMPTS, num_cpus=cpus, resources=resources)
+        node = self._start(ATTEMPTS, num_cpus=cpus, resources=resources)
         number = next(self._numbers)
         self._nodes[number] = node, cpus
         return number
@@ -112,7 +112,9 @@ class Nodes:
         path = str(folder)
         return self._add_apart([["--bind", path, path], ["-o", "remount,ro,bind", path]], cpus)
 
-    def _add_apart(self, mounts: list[list[str]], cpus: int) -> subprocess.Popen[bytes]:
+    def _add_apart(
+        self, mounts: list[list[str]], cpus: int, attempts: int = ATTEMPTS
+    ) -> subprocess.Popen[bytes]:
         options = [f"--address={self.address}", f"--num-cpus={cpus}", "--block"]
         options += [f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         ports = {name.replace("_", "-"): port for name, port in _ports().items()}
@@ -123,7 +125,13 @@ class Nodes:
         before = self._alive()
         process = subprocess.Popen(isolated, stdin=subprocess.DEVNULL)
         self._blind.append(process)
-        wait_for(lambda: self._alive() - before, "another node", START_S)
+        wait_for(
+            lambda: process.poll() is not None or self._alive() - before, "another node", START_S
+        )
+        if process.poll() is not None and attempts > 1:
+            self.end(process)
+            return self._add_apart(mounts, cpus, attempts - 1)
+        assert process.poll() is None, "another node has ended"
         return process
 
     def _alive(self) -> set[str]:
@@ -176,6 +184,9 @@ class Nodes:
                         child.kill()
             if attempts <= 1:
                 raise
+            if "temp_dir" in options:
+                # What there is of this head is of no use.
+                self._cluster = Cluster()
             return self._start(attempts - 1, **options)
 
     def _raylet(self, number: int) -> Any:
@@ -204,14 +215,7 @@ def _common() -> dict[str, Any]:
 def _ports() -> dict[str, int]:
     """Ports that are known in advance: a node waits 15 s at most for those it has to ask for."""
     names = ("metrics_export_port", "runtime_env_agent_port", "dashboard_agent_listen_port")
-    return {name: _free_port() for name in (*names, _GRPC)}
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-        return port
+    return {name: free_port() for name in (*names, _GRPC)}
 
 
 @contextlib.contextmanager
@@ -260,7 +264,7 @@ def only(
 
 def wait_until_alone() -> None:
     """Ray notices after a moment that a node is gone."""
-    wait_for(lambda: not ray.cluster_resources().get("CPU"), "no node with any core")
+    wait_for(lambda: not ray.cluster_resources().get("CPU"), "no node with any core", START_S)
 
 
 @contextlib.contextmanager

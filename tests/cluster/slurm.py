@@ -15,9 +15,14 @@ from pathlib import Path
 from tests.cluster.namespaces import Machine, why_not
 from tests.processes import wait_for
 
-START_S = 60.0
-#: How long a job that is queued anew waits before it starts; a site has 120.
-REQUEUE_S = 5
+START_S = 180.0
+#: How long a job that is queued anew waits before it starts, and its steps may take to; a site has
+#: 120.
+REQUEUE_S = 15
+#: A job is to be told so many seconds before its limit. SLURM looks every 30 s; the rest is for the
+#: job, however busy the machine is.
+BEFORE_S = 210
+_LEFT_MIN = 4
 #: How often the controller is asked: each time is a process more.
 _LOOK_S = 0.5
 _SERVERS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
@@ -87,6 +92,15 @@ class SlurmCluster:
         """What SLURM knows of a job."""
         text = self.run("scontrol", "show", "job", "-o", str(job), cwd=self._folder)
         return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+    def limit(self, job: int, minutes: int) -> None:
+        """So many minutes a job may take in all."""
+        self.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}", cwd=self._folder)
+
+    def end_soon(self, job: int) -> None:
+        """A job that is to be told `BEFORE_S` before its limit is, when SLURM looks next."""
+        hours, minutes, _ = map(int, self.show(job)["RunTime"].split(":"))
+        self.limit(job, 60 * hours + minutes + _LEFT_MIN)
 
     def wait_for_end(self, job: int, timeout_s: float) -> dict[str, str]:
         """Until a job is through; then what SLURM knows of it."""
@@ -169,6 +183,9 @@ SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,bf_interval=2
 ReturnToService=2
 MpiDefault=none
+MessageTimeout=60
+BatchStartTimeout=120
+MinJobAge=3600
 {nodes}PartitionName=debug Nodes={names} Default=YES MaxTime=INFINITE State=UP
 """
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +15,12 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
+from tests.cluster.ports import free_port
 from tests.processes import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = os.path.dirname(pyspark.__file__)
-START_S = 90.0
+START_S = 240.0
 #: What executors find beside what is installed; these tests may have been given more.
 PYTHONPATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 #: Read by the JVM when it starts, and by the Python processes of executors.
@@ -110,13 +110,6 @@ class Standalone:
             f"{count} times {text!r} in {log}",
             START_S,
         )
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def executors(spark: SparkSession) -> list[psutil.Process]:

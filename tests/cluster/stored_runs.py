@@ -62,7 +62,7 @@ def assert_exact_after_kills(url: str, folder: Path, *, stride: int) -> int:
     def kill(number: int) -> int:
         given = [f"{url}/run{number}", str(folder / "data"), str(number)]
         command = [sys.executable, "-c", _KILLED, *given]
-        return subprocess.run(command, env=environ, check=False, timeout=120).returncode
+        return subprocess.run(command, env=environ, check=False, timeout=300).returncode
 
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(kill, 1)

@@ -10,7 +10,7 @@ from tests.cluster.rays import machine
 from tests.cluster.sparks import session
 from tests.experiments import outcome
 
-pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_the_demo_ends_in_the_same_checkpoints_on_every_backend(tmp_path, monkeypatch):

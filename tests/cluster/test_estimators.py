@@ -26,7 +26,7 @@ from tests.cluster.sparks import session
 
 import keras  # isort: skip  # after cerebro.keras, which chooses its backend
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 WIDTH = 6
 
 

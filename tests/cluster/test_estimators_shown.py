@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.sparks import ENVIRONMENT, ROOT, SETTINGS, Standalone
 from tests.test_docs import script_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def run(arguments: list[str], folder: Path, master: str) -> str:

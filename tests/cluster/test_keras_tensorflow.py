@@ -57,6 +57,7 @@ def passes_on_tensorflow(*suites: str) -> str:
     """Run tests with TensorFlow behind Keras; what they print."""
     # Warnings of TensorFlow's own are none of ours.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+    command += ["--timeout", str(RUN_S)]
     done = subprocess.run(
         [*command, *suites],
         cwd=ROOT,

@@ -11,20 +11,20 @@ from cerebro.testing.history import check
 from tests.cluster.apart import Apart
 from tests.cluster.namespaces import machines, why_not
 from tests.experiments import fast_folder, fit_toy, make_toy_data, outcome, toy_spec
-from tests.processes import ROOT, driving, wait_for
+from tests.processes import ROOT, driving, hold, wait_for
 
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.chaos,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 
 SPACE = {"lr": [0.5, 0.05, 0.005]}
 EPOCHS, SHARDS = 4, 4
 VISITS = len(SPACE["lr"]) * EPOCHS * SHARDS
 #: Longer than Ray takes to give up a node, and than it takes all others to go on without.
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 #: Shorter than that.
 BLINK_S = 2.0
 
@@ -52,10 +52,14 @@ def cluster(tmp_path_factory, hosts):
         yield found
 
 
-def options_for(home, folder, cluster, visit_s=0.5):
+def options_for(home, folder, cluster, visit_s=0.1):
     return {
         "task": "toy",
-        "task_options": {"log": str(folder / "visits"), "visit_s": visit_s},
+        "task_options": {
+            "log": str(folder / "visits"),
+            "hold": str(folder / "hold"),
+            "visit_s": visit_s,
+        },
         "fit": {
             "space": SPACE,
             "num_epochs": EPOCHS,
@@ -91,9 +95,11 @@ def link(hosts):
 
 def test_a_run_goes_on_without_a_node_that_is_cut_off(home, cluster, link, tmp_path):
     options = options_for(home, tmp_path, cluster)
+    gate = hold(tmp_path, 0)
     with cluster.node(link), on_head(cluster, options, tmp_path) as driver:
-        wait_for_both(driver, tmp_path)
+        wait_for_both(driver, tmp_path, 0)
         link.cut()
+        gate.unlink()
         assert driver.wait(PATIENCE_S) == 0, driver.said()
     assert_exact(home, driver.root, tmp_path)
 
@@ -101,18 +107,21 @@ def test_a_run_goes_on_without_a_node_that_is_cut_off(home, cluster, link, tmp_p
 def test_a_node_that_was_cut_off_for_a_while_does_no_harm_when_it_is_back(
     home, cluster, link, tmp_path
 ):
-    options = options_for(home, tmp_path, cluster)
+    # There is work left when it is back.
+    options = options_for(home, tmp_path, cluster, visit_s=0.5)
+    gates = [hold(tmp_path, epoch) for epoch in (0, 1)]
     with cluster.node(link), on_head(cluster, options, tmp_path) as driver:
-        wait_for_both(driver, tmp_path)
+        wait_for_both(driver, tmp_path, 0)
         # So shortly that nobody notices.
         link.cut()
         time.sleep(BLINK_S)  # the length of the cut, not a wait
         link.mend()
-        begun = len(begun_in(tmp_path))
-        wait_for_both(driver, tmp_path, begun)
+        gates[0].unlink()
+        wait_for_both(driver, tmp_path, 1)
         # So long that it is given up, with what it was at.
         moved = count_moved(tmp_path)
         link.cut()
+        gates[1].unlink()
         wait_for(
             lambda: count_moved(tmp_path) > moved, f"a moved visit: {driver.said()}", PATIENCE_S
         )
@@ -121,10 +130,13 @@ def test_a_node_that_was_cut_off_for_a_while_does_no_harm_when_it_is_back(
     assert_exact(home, driver.root, tmp_path)
 
 
-def wait_for_both(driver, folder, begun=0):
-    """Until both workers have begun visits, after so many."""
+def wait_for_both(driver, folder, epoch):
+    """Until both workers have begun visits of an epoch, which is held."""
     wait_for(
-        lambda: len({line[-1] for line in begun_in(folder)[begun:]}) == 2 or driver.has_ended(),
+        lambda: (
+            len({line[-1] for line in begun_in(folder) if int(line[1]) == epoch}) == 2
+            or driver.has_ended()
+        ),
         f"visits of two workers; it said: {driver.said()}",
         PATIENCE_S,
     )

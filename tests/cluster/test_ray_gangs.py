@@ -17,7 +17,7 @@ from tests.cluster.ganging import DriftingNet, GangNet, traces_in
 from tests.cluster.rays import nodes
 from tests.experiments import outcome
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 SPACE = {"lr": [0.1, 0.01], "width": [16]}
 #: Two workers on each node.

@@ -18,7 +18,7 @@ from tests.etl import content, prepare, raw_of
 from tests.experiments import outcome
 from tests.scored import answer, ask, files, trained_run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 FIXED = {"num_epochs": 1, "metric": "val_loss", "mode": "min", "progress": False, "stack": False}
 SPACE = {"lr": [0.5, 0.05], "batch_size": 16}
@@ -55,7 +55,7 @@ def test_an_experiment_trains_tests_and_predicts_in_a_placement_group(home, clus
         # All cores are in it: outside there is room for nobody.
         group = ray.util.placement_group([{"CPU": 2}, {"CPU": 2}])
         backend = RayBackend(
-            placement_group=group, resources_per_worker={"CPU": 2}, limits=Limits(start_s=60)
+            placement_group=group, resources_per_worker={"CPU": 2}, limits=Limits(start_s=240)
         )
         assert backend.num_workers == 2
         experiment = make(home, "group", backend)

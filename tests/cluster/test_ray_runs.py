@@ -13,11 +13,12 @@ from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
+from tests.cluster.ganging import Accompanied
 from tests.cluster.rays import connected, nodes
 from tests.experiments import make_toy_data, outcome
 from tests.tasks import Net
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 SPACE = {"lr": [0.1, 0.01], "width": [16, 24], "batch_size": 32}
 
@@ -65,7 +66,7 @@ def visits(root):
 
 
 def test_ray_on_this_machine_gives_the_digest_of_the_inline_backend(home, oracle):
-    root = run(home, "ray", "ray")
+    root = run(home, "ray", "ray", Accompanied(home / "runs/ray/logs", 2))
     assert outcome(root) == outcome(oracle)
     assert sorted(path.name for path in (root / "logs").iterdir()) == [
         "worker-0.log",
@@ -89,8 +90,8 @@ def test_workers_of_a_node_that_joins_later_are_used(tmp_path, cluster):
     make_toy_data(tmp_path / "data", shards=3)
     space = {"lr": [0.5, 0.05, 0.02, 0.005], "batch_size": 16}
     oracle = run(tmp_path, "oracle", "inline", ToyTask(), space)
-    backend = Growing(cluster, after=3)
-    task = ToyTask(visit_s=2.0)
+    backend = Growing(cluster, tmp_path / "hold0", after=3)
+    task = ToyTask(hold=str(tmp_path / "hold"))
     root = run(tmp_path, "grown", backend, task, space, workers=None)
     cluster.remove(backend.added)
     assert outcome(root) == outcome(oracle)
@@ -98,17 +99,20 @@ def test_workers_of_a_node_that_joins_later_are_used(tmp_path, cluster):
 
 
 class Growing(RayBackend):
-    """Gets another node once so many visits were submitted."""
+    """Gets another node once so many visits were submitted; none ends until it has one, too."""
 
-    def __init__(self, cluster, *, after):
+    def __init__(self, cluster, hold, *, after):
         super().__init__(address=cluster.address)
-        self.cluster, self.after, self.submitted = cluster, after, 0
+        self.cluster, self.hold, self.after, self.submitted = cluster, hold, after, 0
 
     def submit(self, worker, call, source, *, consume=False):
         super().submit(worker, call, source, consume=consume)
         self.submitted += 1
         if self.submitted == self.after:
+            self.hold.touch()
             self.added = self.cluster.add(cpus=1)
+        if worker == 2 and call.is_training:
+            self.hold.unlink(missing_ok=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="hides a folder from a node, which needs root")

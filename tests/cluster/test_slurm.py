@@ -12,16 +12,14 @@ import pytest
 
 from cerebro.results import Result
 from tests.cluster.namespaces import machines
-from tests.cluster.ranks import cerebro, digest, make_project
-from tests.cluster.slurm import SlurmCluster, why_no_slurm
-from tests.processes import ROOT, wait_for
+from tests.cluster.ranks import cerebro, digest, make_project, visits_of
+from tests.cluster.slurm import BEFORE_S, SlurmCluster, why_no_slurm
+from tests.processes import ROOT, hold, wait_for
 
-pytestmark = pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm()))
-
-#: Steps of a run in the limit test, and how long each takes: together longer than SLURM may take
-#: to notice that a limit is near (it looks every 30 s).
-EPOCHS, PACE_S = 8, 0.75
-LIMIT = ["--time", "1", "--signal-before", "25"]
+pytestmark = [
+    pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm())),
+    pytest.mark.timeout(1800),
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +45,23 @@ def read_log(experiment: Path, job: int) -> str:
 
 
 def test_a_job_that_hits_its_limit_ends_as_one_that_does_not(cluster, tmp_path):
-    cut, whole = (
-        make_project(tmp_path / name, pace_s=PACE_S, epochs=EPOCHS) for name in ("cut", "whole")
-    )
-    jobs = [launch(cluster, cut, *LIMIT), launch(cluster, whole, "--time", "30")]
-    wait_for(lambda: "rank 0 of 2" in _log(cut, jobs[0]), "the first rank", 60.0)
+    cut, whole = (make_project(tmp_path / name) for name in ("cut", "whole"))
+    gate = hold(cut.parent, 1)
+    warned = ("--time", "30", "--signal-before", str(BEFORE_S))
+    jobs = [launch(cluster, cut, *warned), launch(cluster, whole, "--time", "30")]
+    wait_for(lambda: visits_of(cut) == 2, "the first epoch", 400.0)
     shown = cluster.run(*cerebro("status", jobs[0]), cwd=tmp_path)
     assert "running" in shown
     assert "n[1-2]" in shown
     assert "rank 0 of 2" in shown
 
+    cluster.end_soon(jobs[0])
+    wait_for(lambda: "stopping after" in _log(cut, jobs[0]), "the signal before its limit", 120.0)
+    gate.unlink()
+    cluster.wait_until(jobs[0], lambda job: int(job["Restarts"]) >= 1, "its limit", 150.0)
     # The next time it may finish, however busy the machine is.
-    cluster.wait_until(jobs[0], lambda job: int(job["Restarts"]) >= 1, "its limit", 120.0)
-    cluster.run("scontrol", "update", f"JobId={jobs[0]}", "TimeLimit=30", cwd=tmp_path)
-    ends = [cluster.wait_for_end(job, 240.0) for job in jobs]
+    cluster.limit(jobs[0], 30)
+    ends = [cluster.wait_for_end(job, 600.0) for job in jobs]
     logs = [read_log(cut, jobs[0]), read_log(whole, jobs[1])]
     assert [end["JobState"] for end in ends] == ["COMPLETED", "COMPLETED"], "\n---\n".join(logs)
     assert int(ends[0]["Restarts"]) >= 1
@@ -105,7 +106,7 @@ def test_the_script_trains_on_as_many_nodes_as_it_is_given(cluster, tmp_path):
         },
     )
     job = int(said)
-    end = cluster.wait_for_end(job, 120.0)
+    end = cluster.wait_for_end(job, 600.0)
     log = (tmp_path / "logs" / f"cifar-cnn-{job}.out").read_text()
     assert end["JobState"] == "COMPLETED", log
     for rank in (0, 1):

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.cluster.namespaces import Machine, machines
-from tests.cluster.ranks import cerebro, digest, make_project
-from tests.cluster.slurm import SlurmCluster, why_no_slurm
-from tests.processes import wait_for
+from tests.cluster.ranks import cerebro, digest, make_project, visits_of
+from tests.cluster.slurm import BEFORE_S, SlurmCluster, why_no_slurm
+from tests.processes import hold, wait_for
 
 pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm())),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
 ]
 
 SEARCH: dict[str, Any] = {
@@ -26,16 +26,6 @@ SEARCH: dict[str, Any] = {
     "epochs": 4,
     "stack": False,
 }
-#: How long a batch takes: all together longer than SLURM takes to notice that a limit is near (it
-#: looks every 30 s). It stands in a file, so that the rest need not take as long.
-PACE_S = 1.5
-PACE = """
-from pathlib import Path
-
-PACE_S = float(Path(__file__).with_name("pace").read_text())
-"""
-#: Seconds before the limit, and minutes: the first signal comes within half a minute.
-BEFORE_S, LEFT_MIN = 90, 2
 
 
 @pytest.fixture(scope="module")
@@ -87,62 +77,55 @@ def _command_line(pid: str) -> str:
         return ""
 
 
-def make_search(folder: Path, pace_s: float) -> Path:
-    experiment = make_project(folder, **SEARCH)
-    tasks = folder / "tasks.py"
-    tasks.write_text(tasks.read_text().replace("PACE_S = 0.0", PACE))
-    set_pace(experiment, pace_s)
-    return experiment
-
-
-def set_pace(experiment: Path, pace_s: float) -> None:
-    """For all processes that start from now on."""
-    (experiment.parent / "pace").write_text(str(pace_s))
-
-
 def reference(folder: Path) -> str:
     """What the same search finds in one process."""
-    experiment = make_search(folder, 0.0)
+    experiment = make_project(folder, **SEARCH)
     subprocess.run(
-        cerebro("run", experiment, "backend=inline"), check=True, capture_output=True, timeout=120
+        cerebro("run", experiment, "backend=inline"), check=True, capture_output=True, timeout=300
     )
     return digest(experiment)
-
-
-def limit(cluster: SlurmCluster, job: int, minutes: int) -> None:
-    cluster.run("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}", cwd=Path("/"))
 
 
 def test_a_search_over_two_nodes_that_hits_its_limit_goes_on_and_ends_as_if_it_had_not(
     cluster, nodes, tmp_path
 ):
-    experiment = make_search(tmp_path / "cut", PACE_S)
+    experiment = make_project(tmp_path / "cut", **SEARCH)
+    gate = hold(experiment.parent, 1)
     job = launch(cluster, experiment, "--time", "30", "--signal-before", str(BEFORE_S))
-    wait_for(lambda: "Ray has 2 nodes" in read_log(experiment, job), "Ray on both nodes", 200.0)
-    run = experiment.parent / "runs" / "clouds"
-    wait_for(lambda: any(run.rglob("*.safetensors")), "a visit", 100.0)
-    hours, minutes, _ = map(int, cluster.show(job)["RunTime"].split(":"))
-    limit(cluster, job, 60 * hours + minutes + LEFT_MIN)
-    set_pace(experiment, 0.0)
+    wait_for(lambda: "Ray has 2 nodes" in read_log(experiment, job), "Ray on both nodes", 600.0)
+    wait_for(lambda: visits_of(experiment) >= 4, "visits", 400.0)
+    cluster.end_soon(job)
+    wait_for(lambda: "stopping after" in read_log(experiment, job), "the signal", 120.0)
+    gate.unlink()
     cluster.wait_until(job, lambda shown: int(shown["Restarts"]) >= 1, "its limit", 150.0)
     # The next time it may finish, however busy the machine is.
-    limit(cluster, job, 30)
-    end = cluster.wait_for_end(job, 240.0)
+    cluster.limit(job, 30)
+    end = cluster.wait_for_end(job, 600.0)
     log = read_log(experiment, job)
     assert end["JobState"] == "COMPLETED", log
     assert "state saved: back into the queue" in log
     assert log.count("Ray has 2 nodes") >= 2
     assert "2 shards on 2 workers" in log
     assert digest(experiment) == reference(tmp_path / "reference")
-    wait_for(lambda: not processes_in(nodes), "the end of Ray's processes", 20.0)
+    wait_for(lambda: not processes_in(nodes), "the end of Ray's processes")
+
+
+WRONG = """
+import os
+
+if "SLURM_JOB_ID" in os.environ:
+    raise RuntimeError("no such task")
+"""
 
 
 def test_a_wrong_file_fails_the_job_on_all_nodes_at_once(cluster, nodes, tmp_path):
     experiment = make_project(tmp_path / "wrong", **SEARCH)
-    job = launch(cluster, experiment, "--time", "5")
-    (experiment.parent / "tasks.py").write_text("raise RuntimeError('no such task')\n")
-    end = cluster.wait_for_end(job, 120.0)
+    # Whoever hands it in finds nothing wrong with it.
+    tasks = experiment.parent / "tasks.py"
+    tasks.write_text(f"{WRONG}{tasks.read_text()}")
+    job = launch(cluster, experiment, "--time", "30")
+    end = cluster.wait_for_end(job, 600.0)
     log = read_log(experiment, job)
     assert end["JobState"] == "FAILED", log
     assert "no such task" in log
-    wait_for(lambda: not processes_in(nodes), "the end of Ray's processes", 20.0)
+    wait_for(lambda: not processes_in(nodes), "the end of Ray's processes")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,10 +21,10 @@ from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from tests.cluster.sparks import ROOT, Standalone, executors, session
 from tests.experiments import make_toy_data, outcome
-from tests.processes import count_lines, count_visits, wait_for
+from tests.processes import count_lines, count_visits, hold, wait_for
 from tests.tasks import Net
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SPACE = {"lr": [0.1, 0.01], "width": [16, 24], "batch_size": 32}
 
@@ -131,33 +132,45 @@ def test_an_executor_that_is_killed_costs_no_more_than_its_visits(tmp_path, clus
     make_toy_data(tmp_path / "data", shards=3)
     space = {"lr": [0.5, 0.05, 0.005], "batch_size": 16}
     oracle = run(tmp_path, "oracle", "inline", ToyTask(), space)
-    log = tmp_path / "visits"
+    task = ToyTask(hold=str(tmp_path / "hold"), log=str(tmp_path / "visits"))
     with session(cluster.url) as spark:
-        backend = Killing(spark, after=4, log=log)
-        root = run(tmp_path, "killed", backend, ToyTask(visit_s=1.0, log=str(log)), space)
+        backend = Killing(spark, task, after=4)
+        root = run(tmp_path, "killed", backend, task, space)
     assert backend.killed
     assert outcome(root) == outcome(oracle)
     # Nothing but what the executor had at that moment is done twice.
-    assert 18 < count_lines(log) <= 20
+    assert 18 < count_lines(backend.log) <= 20
 
 
 class Killing(SparkBackend):
     """Kills an executor while it is at a visit, once so many have begun."""
 
-    def __init__(self, spark, *, after, log):
+    def __init__(self, spark, task, *, after):
         super().__init__(spark, num_workers=2)
-        self.spark, self.after, self.log = spark, after, log
+        self.spark, self.after = spark, after
+        self.gates = [Path(f"{task.hold}{epoch}") for epoch in (0, 1)]
+        self.log = Path(task.log)
         self.killed = 0
 
     def submit(self, worker, call, source, *, consume=False):
-        super().submit(worker, call, source, consume=consume)
-        if not self.killed and count_lines(self.log) >= self.after and call.is_training:
-            known = {executor.pid for executor in executors(self.spark)}
+        if self.killed or count_lines(self.log) < self.after or not call.is_training:
+            super().submit(worker, call, source, consume=consume)
+            return
+        # A visit that begins from here on does not end.
+        for gate in self.gates:
+            gate.touch()
+        try:
             begun = count_lines(self.log)
-            wait_for(lambda: count_lines(self.log) > begun, "the next visit begins")
+            super().submit(worker, call, source, consume=consume)
+            # Its executor may still have to start.
+            wait_for(lambda: count_lines(self.log) > begun, "the next visit begins", 120)
             visitor = psutil.Process(int(self.log.read_text().split()[-1]))
+            known = {executor.pid for executor in executors(self.spark)}
             (self.killed,) = known & {parent.pid for parent in visitor.parents()}
             os.kill(self.killed, signal.SIGKILL)
+        finally:
+            for gate in self.gates:
+                gate.unlink()
 
 
 DRIVER = """
@@ -168,7 +181,7 @@ from tests.cluster.sparks import session
 options = json.loads(sys.argv[1])
 with session(options["master"]):
     Experiment(**options["experiment"]).run_fit(
-        ToyTask(visit_s=options["visit_s"]), options["space"], num_epochs=2, metric="val_loss",
+        ToyTask(hold=options["hold"]), options["space"], num_epochs=2, metric="val_loss",
         mode="min", stack=False, progress=False)
 """
 
@@ -180,12 +193,20 @@ def test_another_driver_goes_on_where_a_killed_one_stopped(tmp_path):
     root = tmp_path / "runs" / "killed"
     experiment = {"name": "killed", "data": str(tmp_path / "data"), "backend": "spark"}
     experiment |= {"store": str(tmp_path / "runs"), "workers": 2, "seed": 5}
-    options = {"experiment": experiment, "space": space, "master": "local[2]", "visit_s": 0.2}
+    gate = hold(tmp_path, 1)
+    options = {"experiment": experiment, "space": space, "master": "local[2]"}
+    options["hold"] = str(tmp_path / "hold")
     command = [sys.executable, "-c", DRIVER, json.dumps(options)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as driver:
-        wait_for(lambda: count_visits(root) >= 5 or driver.poll() is not None, "five visits", 120)
-        assert driver.poll() is None
-        os.killpg(driver.pid, signal.SIGKILL)
+        try:
+            wait_for(
+                lambda: count_visits(root) >= 5 or driver.poll() is not None, "five visits", 120
+            )
+            assert driver.poll() is None
+            os.killpg(driver.pid, signal.SIGKILL)
+        finally:
+            # The second epoch is for the next driver.
+            gate.unlink()
     done = count_visits(root)
     assert 5 <= done < 18
     subprocess.run(command, cwd=ROOT, check=True, timeout=200)

@@ -56,7 +56,7 @@ def test_data_states_and_checkpoints_live_in_a_bucket(server, monkeypatch, tmp_p
     assert Result.open(store.get_run_path("run")).is_finished
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_estimators_keep_all_they_have_in_a_bucket(server, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name, value in server.environment.items():

@@ -22,7 +22,7 @@ from tests.cluster.remote_contract import BucketContract
 from tests.cluster.s3 import BUCKET, SECRET, S3Server
 from tests.cluster.stored_runs import assert_exact_after_kills, fit_options, visits
 from tests.experiments import make_toy_data
-from tests.processes import wait_for
+from tests.processes import hold, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +96,23 @@ def test_a_run_goes_on_when_the_server_was_away(tmp_path, monkeypatch):
             "from tests.cluster.stored_runs import fit_options\n"
             "exp = cerebro.Experiment(name='toy', data=sys.argv[1], store=sys.argv[2],"
             " backend='local', workers=2)\n"
-            "exp.run_fit(ToyTask(visit_s=0.3), {'lr': [0.5, 0.05]}, **fit_options())\n"
+            "exp.run_fit(ToyTask(hold=sys.argv[3]), {'lr': [0.5, 0.05]}, **fit_options())\n"
         )
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", script, str(tmp_path / "data"), url]
+        gate = hold(tmp_path, 1)
+        command = [sys.executable, "-c", script]
+        command += [str(tmp_path / "data"), url, str(tmp_path / "hold")]
         with subprocess.Popen(command, env=environ) as driver:
-            wait_for(lambda: visits(f"{url}/toy") >= 2, "some visits")
-            server.kill()
+            try:
+                wait_for(lambda: visits(f"{url}/toy") >= 2, "some visits", 240)
+                server.kill()
+            finally:
+                # Those of the second epoch end now.
+                gate.unlink()
             with pytest.raises(subprocess.TimeoutExpired):
                 driver.wait(3)
             server.start()
-            assert driver.wait(120) == 0
+            assert driver.wait(400) == 0
         result = cerebro.Result.open(f"{url}/toy")
         assert result.digest() == whole.digest()
         check(result.path)

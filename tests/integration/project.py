@@ -14,11 +14,14 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
 import cerebro
+from cerebro.storage import DirectoryStore
+from cerebro.storage.journal import read
+from tests.processes import hold
 from tests.warm import warm_command
 
 EXPERIMENT = """\
@@ -59,6 +62,14 @@ class Project:
         assert old in text
         self.write(name, text.replace(old, new))
 
+    def hold(self, epoch: int) -> Path:
+        """A file: while it is there, no trial goes on in this epoch."""
+        begin = (
+            f"    def __init__(self):\n        super().__init__(hold={str(self.folder / 'hold')!r})"
+        )
+        self.edit("tasks.py", "version = 1", f"version = 1\n\n{begin}")
+        return hold(self.folder, epoch)
+
     def cerebro(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return warm_command().run(arguments, self.folder, environment(), DEADLINE_S)
@@ -76,14 +87,15 @@ class Project:
 
     @contextlib.contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """A run in the background that has visits and takes minutes; interrupted in the end.
+        """A run in the background that takes minutes; interrupted in the end.
 
-        Not longer: a trial may wait for another until that is behind by 2 % of what is left.
+        Both of its trials have visits. Not longer: a trial may wait for another until that is
+        behind by 2 % of what is left.
         """
         self.edit("experiment.yaml", "space:", "space:\n  visit_s: 0.05")
         with self.start("run", "experiment.yaml", "epochs=2000", *arguments) as process:
             try:
-                wait_until(self.has_visits)
+                wait_until(lambda: self.visited() >= {0, 1})
                 yield process
                 process.send_signal(signal.SIGINT)
                 process.communicate(timeout=DEADLINE_S)
@@ -134,8 +146,16 @@ class Project:
         }
 
     def has_visits(self) -> bool:
-        journal = self.run_directory / "journal.jsonl"
-        return journal.exists() and b'"type":"visit"' in journal.read_bytes()
+        return bool(self.visited())
+
+    def visited(self) -> set[int]:
+        """Trials that have a visit in the journal."""
+        if not (self.run_directory / "journal.jsonl").exists():
+            return set()
+        found = read(DirectoryStore(self.run_directory)).records
+        visits = [record for record in found if record["type"] == "visit"]
+        numbers = [each.get("trials") or [each["trial"]] for each in visits]
+        return {number for each in numbers for number in cast("list[int]", each)}
 
 
 def _read(terminal: int) -> bytes:

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from cerebro.launch.service import MODULE
+from cerebro.launch.service import MODULE, NAMES
+from cerebro.storage.workspace import Settings, make_private, write_settings
+from tests.cluster.ports import free_port
 
 DEADLINE_S = 90.0
 
@@ -27,6 +29,12 @@ def cerebro(*words: str | Path, cwd: Path | None = None) -> subprocess.Completed
         timeout=DEADLINE_S,
         check=False,
     )
+
+
+def settle_ports(workspace: Path) -> None:
+    """Let services have ports that nobody else gets while they are down."""
+    make_private(workspace)
+    write_settings(workspace, Settings(ports={name: free_port() for name in NAMES}))
 
 
 def urls_in(output: str) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.ports import free_port
 from tests.cluster.ranks import cerebro, digest, make_project, started
+from tests.processes import hold
 
 
 @pytest.mark.timeout(180)
@@ -22,9 +23,10 @@ def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
 
 @pytest.mark.timeout(180)
 def test_a_goal_that_is_reached_ends_both_in_the_middle_of_a_visit(tmp_path):
-    """A visit takes two seconds, and the next begins before the goal is known to be reached."""
+    """The next begins before the goal is known to be reached, and would never end."""
     goal = {"metric": "val_loss", "mode": "min", "target": 1000.0}
-    experiment = make_project(tmp_path / "run", epochs=3, goal=goal, pace_s=0.5)
+    experiment = make_project(tmp_path / "run", epochs=3, goal=goal)
+    hold(experiment.parent, 1)
     leading, serving = run_together(experiment, tmp_path)
     assert "goal reached" in leading
     assert "goal reached" in serving
@@ -33,13 +35,11 @@ def test_a_goal_that_is_reached_ends_both_in_the_middle_of_a_visit(tmp_path):
 
 def run_together(experiment: Path, folder: Path) -> tuple[str, str]:
     """What both processes have said; they end well."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        flags = ["-n", 2, "--master", f"127.0.0.1:{probe.getsockname()[1]}"]
+    flags = ["-n", 2, "--master", f"127.0.0.1:{free_port()}"]
     with (
         started(cerebro("run", experiment, *flags, "-nr", 1), folder / "1") as serving,
         started(cerebro("run", experiment, *flags, "-nr", 0), folder / "0") as leading,
     ):
-        codes = [leading.wait(120.0), serving.wait(30.0)]
+        codes = [leading.wait(120.0), serving.wait(50.0)]
     assert codes == [0, 0], leading.said() + serving.said()
     return leading.said(), serving.said()

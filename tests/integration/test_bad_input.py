@@ -22,11 +22,12 @@ def project(tmp_path: Path) -> Project:
 def stopped_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run that has trained a part of its trials."""
     project = make_project(tmp_path_factory.mktemp("stopped"))
-    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01]\n  visit_s: 0.5")
+    held = project.hold(1)
     with project.start("run", "experiment.yaml") as process:
         try:
             wait_until(project.has_visits)
             process.send_signal(signal.SIGINT)
+            held.unlink()
             process.communicate(timeout=60)
         finally:
             process.kill()
@@ -177,15 +178,13 @@ def test_a_wrong_metric_with_fresh_keeps_the_old_run_in_place(stopped):
 
 
 def test_a_second_driver_on_a_run_is_refused(project):
-    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01]\n  visit_s: 0.5")
+    held = project.hold(1)
     with project.start("run", "experiment.yaml") as process:
         try:
             wait_until(project.has_visits)
-            # It holds the run, but cannot finish it before the second has come.
-            process.send_signal(signal.SIGSTOP)
             done = project.cerebro("run", "experiment.yaml")
-            process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGINT)
+            held.unlink()
             process.communicate(timeout=60)
         finally:
             process.kill()

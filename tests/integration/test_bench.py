@@ -61,10 +61,11 @@ def test_a_setting_that_fails_is_told_and_the_others_go_on(project: Project) -> 
 
 
 def test_one_that_is_killed_leaves_nothing_running_and_goes_on(project: Project) -> None:
-    arguments = [*BENCH, "--sweep", "space.visit_s=0.0,0.4"]
+    arguments = [*BENCH, "--sweep", "epochs=1,2"]
     out = project.folder / "out"
-    first = out / "settings" / "n1-p1-b32-space.visit_s-0.0-r0" / "setting.json"
-    second = out / "runs" / "n1-p1-b32-space.visit_s-0.4-r0" / "journal.jsonl"
+    first = out / "settings" / "n1-p1-b32-epochs-1-r0" / "setting.json"
+    second = out / "runs" / "n1-p1-b32-epochs-2-r0" / "journal.jsonl"
+    held = project.hold(1)
     with subprocess.Popen(
         [sys.executable, "-m", "cerebro", *arguments],
         cwd=project.folder,
@@ -76,6 +77,7 @@ def test_one_that_is_killed_leaves_nothing_running_and_goes_on(project: Project)
         os.kill(bench.pid, signal.SIGKILL)
         bench.wait()
     wait_for(lambda: not any(map(is_alive, started)), "what it had started has ended")
+    held.unlink()
     before = first.read_bytes()
 
     done = project.cerebro(*arguments)

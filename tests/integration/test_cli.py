@@ -41,19 +41,21 @@ def finished(finished_folder: tuple[Path, str], tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def slow(project: Project) -> Project:
-    """A project whose run takes a second."""
-    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01, 0.001]\n  visit_s: 0.1")
+def longer(project: Project) -> Project:
+    """A project with more visits in an epoch than can be in flight."""
+    project.edit("experiment.yaml", "lr: [0.1, 0.01]", "lr: [0.1, 0.01, 0.001]")
     return project
 
 
 def interrupt(project: Project, number: signal.Signals) -> tuple[int, str]:
-    """Start the run, signal it after its first visit; its exit code and last words."""
+    """Start the run, signal it after a visit, before its last epoch; its exit code, last words."""
+    held = project.hold(1)
     process = project.start("run", "experiment.yaml")
     with process:
         try:
             wait_until(project.has_visits)
             process.send_signal(number)
+            held.unlink()
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
@@ -132,13 +134,13 @@ def test_a_task_in_the_current_folder_is_found(project, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_saves_and_the_same_command_resumes(slow, number, code):
-    returncode, errors = interrupt(slow, number)
+def test_a_signal_saves_and_the_same_command_resumes(longer, number, code):
+    returncode, errors = interrupt(longer, number)
     assert returncode == code
     assert "stopping after the visits in flight; a second Ctrl-C stops at once." in errors
     assert "\nstopped; what was trained is saved" in errors
     assert "To resume: cerebro run experiment.yaml" in errors
-    done = slow.cerebro("run", "experiment.yaml")
+    done = longer.cerebro("run", "experiment.yaml")
     assert done.returncode == 0, done.stderr
     assert "resuming toy" in done.stderr
     assert ", since the last resume\n" in done.stdout
@@ -179,9 +181,9 @@ def test_status_during_a_run_names_its_driver(project):
     assert "are intact" in doctor.stdout
 
 
-def test_status_of_a_killed_run_says_that_it_stopped(slow):
-    interrupt(slow, signal.SIGKILL)
-    done = slow.cerebro("status", "runs/toy")
+def test_status_of_a_killed_run_says_that_it_stopped(longer):
+    interrupt(longer, signal.SIGKILL)
+    done = longer.cerebro("status", "runs/toy")
     assert done.returncode == 0
     assert "state   stopped: no driver is alive" in done.stdout
     assert " unfinished" in done.stdout
@@ -297,9 +299,9 @@ def test_plan_tells_that_a_finished_run_returns_at_once(finished):
     assert "finished: `cerebro run` returns at once" in done.stdout
 
 
-def test_plan_tells_what_a_stopped_run_has_left(slow):
-    interrupt(slow, signal.SIGINT)
-    done = slow.cerebro("plan", "experiment.yaml")
+def test_plan_tells_what_a_stopped_run_has_left(longer):
+    interrupt(longer, signal.SIGINT)
+    done = longer.cerebro("plan", "experiment.yaml")
     assert "of 18 training visits: `cerebro run` resumes it" in done.stdout
 
 

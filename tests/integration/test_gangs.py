@@ -10,17 +10,13 @@ import torch
 from torch import nn
 
 from cerebro import Experiment, Task
-from cerebro.data import from_arrays
 from cerebro.errors import ReplicaError
-from tests.unit.backend.ganging import GangTask
+from tests.unit.backend.ganging import GangTask, make_home
 
 
 @pytest.fixture
 def home(tmp_path):
-    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    from_arrays(tmp_path / "data", {"x": x, "y": x.argmax(1)}, shards=2, validation=1 / 3)
-    (tmp_path / "faults").mkdir()
-    return tmp_path
+    return make_home(tmp_path)
 
 
 def run(home, name, task, fault="", **changes):

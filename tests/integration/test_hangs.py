@@ -13,7 +13,7 @@ from tests.experiments import fit_toy, learnt, make_toy_data, toy_spec
 from tests.integration.project import make_project
 
 LRS = [0.5, 0.05]
-LIMITS = Limits(heartbeat_s=1.0, stall_s=1.0, stop_s=0.2)
+LIMITS = Limits(stall_s=1.0, stop_s=0.2)
 
 
 @pytest.fixture

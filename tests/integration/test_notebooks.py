@@ -17,11 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from nbclient import NotebookClient
 from PIL import Image
+from traitlets.config import Config
 
 from cerebro import Result
 from cerebro.storage.workspace import Settings, make_private, write_settings
+from tests.cluster.ports import free_port
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent.parent / "notebooks"
+CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -37,8 +40,15 @@ def execute(name: str, folder: Path, monkeypatch, **variables: str) -> list[dict
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
     book = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    # Ports that nobody else gets before the kernel has them.
+    ports = {f"{name}_port": free_port() for name in CHANNELS}
     NotebookClient(
-        book, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        book,
+        timeout=240,
+        startup_timeout=120,
+        kernel_name="python3",
+        config=Config({"KernelManager": {"cache_ports": False, **ports}}),
+        resources={"metadata": {"path": str(folder)}},
     ).execute()
     return [output for cell in book.cells for output in cell.get("outputs", [])]
 

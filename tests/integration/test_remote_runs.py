@@ -20,7 +20,7 @@ from cerebro.testing import bucket
 from cerebro.testing.history import check
 from cerebro.testing.toy import ToyTask
 from tests.buckets import BucketTask
-from tests.processes import wait_for
+from tests.processes import hold, wait_for
 
 SPACE = {"lr": [0.5, 0.05]}
 FIT = {"num_epochs": 2, "batch_size": 16, "metric": "val_loss", "mode": "min"}
@@ -175,11 +175,18 @@ DRIVER = """
 import sys
 import cerebro
 from tests.buckets import BucketTask
-data, runs = sys.argv[1:]
+data, runs, held = sys.argv[1:]
 exp = cerebro.Experiment(name="toy", data=data, store=runs, backend="local", workers=2)
 fit = {"num_epochs": 2, "batch_size": 16, "metric": "val_loss", "mode": "min"}
-exp.run_fit(BucketTask(visit_s=0.1), {"lr": [0.5, 0.05]}, progress=False, **fit)
+exp.run_fit(BucketTask(hold=held), {"lr": [0.5, 0.05]}, progress=False, **fit)
 """
+
+
+def drive(data, runs, held):
+    """A driver that does not come through its last epoch while the file is there."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [data, runs, str(held).removesuffix("1")]
+    return subprocess.Popen([sys.executable, "-c", DRIVER, *words], env=environ)
 
 
 def visits(url):
@@ -192,13 +199,16 @@ def visits(url):
 def test_a_run_whose_driver_is_killed_goes_on_from_the_store(data, runs, tmp_path):
     """Its lease is that of a dead process; its workers load their states by URL."""
     whole = experiment(data, tmp_path / "local").run_fit(ToyTask(), SPACE, **FIT)
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", DRIVER, data, runs], env=environ) as driver:
-        wait_for(lambda: visits(f"{runs}/toy") >= 3, "some visits")
-        driver.kill()
+    held = hold(tmp_path, 1)
+    with drive(data, runs, held) as driver:
+        try:
+            wait_for(lambda: visits(f"{runs}/toy") >= 2, "some visits")
+        finally:
+            driver.kill()
+    held.unlink()
     assert not cerebro.Result.open(f"{runs}/toy").is_finished
     resumed = experiment(data, runs, backend="local", workers=2)
-    result = resumed.run_fit(BucketTask(visit_s=0.1), SPACE, force=True, **FIT)
+    result = resumed.run_fit(BucketTask(), SPACE, force=True, **FIT)
     assert result.digest() == whole.digest()
     assert result.is_resumed
     check(result.path)
@@ -209,14 +219,14 @@ def test_a_second_driver_is_refused_while_the_first_one_works(data, runs):
         experiment(data, runs).run_fit(ToyTask(), SPACE, **FIT)
 
 
-def test_a_live_run_takes_commands_that_are_put_into_its_inbox(data, runs):
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = DRIVER.replace("visit_s=0.1", "visit_s=0.5")
-    with subprocess.Popen([sys.executable, "-c", script, data, runs], env=environ) as driver:
+def test_a_live_run_takes_commands_that_are_put_into_its_inbox(data, runs, tmp_path):
+    held = hold(tmp_path, 1)
+    with drive(data, runs, held) as driver:
         try:
             wait_for(lambda: visits(f"{runs}/toy") >= 1, "a visit")
-            answer = cerebro.Steering(f"{runs}/toy").stop(wait_s=30)
+            answer = cerebro.Steering(f"{runs}/toy").stop(wait_s=60)
             assert str(answer.state) == "applied"
+            held.unlink()
             assert driver.wait(60) == 0
         finally:
             driver.kill()

@@ -23,7 +23,7 @@ from cerebro.storage import DirectoryStore
 from cerebro.storage.lock import RunLock
 from cerebro.storage.workspace import LOCK, SERVICES, Services, read_services, write_services
 from cerebro.track.notebook_link import tensorboard_link
-from tests.integration.services import ask, cerebro, processes_of, token_of, urls_in
+from tests.integration.services import ask, cerebro, processes_of, settle_ports, token_of, urls_in
 from tests.processes import is_alive, wait_for
 
 HOST = socket.gethostname()
@@ -39,6 +39,7 @@ def workspace(tmp_path_factory):
     (folder / "runs" / "digits" / "report.html").write_text("the report")
     # Python finds such files first, unless it is told not to.
     (folder / "json.py").write_text("raise SystemExit('shadowed')")
+    settle_ports(folder)
     yield folder
     cerebro("shutdown", folder)
     for process in processes_of(folder):
@@ -210,6 +211,7 @@ def test_what_is_not_installed_is_told_and_the_rest_started(launcher):
 
 
 def test_a_service_that_died_is_told_and_started_on_its_port(launcher):
+    settle_ports(launcher.workspace)
     port = launcher.start().endpoints[0].port
     end_by_force(only(launcher).pid)
     overview = launcher.url()
@@ -253,6 +255,7 @@ def test_damaged_settings_are_told_and_written_anew(launcher):
 
 
 def test_a_port_that_is_taken_is_changed_and_told(launcher):
+    settle_ports(launcher.workspace)
     port = launcher.start().endpoints[0].port
     launcher.stop()
     with socket.create_server(("127.0.0.1", port)):

@@ -148,13 +148,13 @@ def test_without_a_driver_it_waits_for_the_next(root, steering):
 
 def test_what_was_carried_out_is_applied(root, steering):
     with FakeDriver(root, lambda command: [answer(command)]):
-        found = steering.stop(RUNNING)
+        found = steering.stop(RUNNING, wait_s=60)
     assert (found.state, found.reason, found.trial) == (AnswerState.APPLIED, None, None)
 
 
 def test_what_the_driver_refuses_has_its_reason(root, steering):
     with FakeDriver(root, lambda command: [answer(command, refused="too late")]):
-        found = steering.clone(RUNNING)
+        found = steering.clone(RUNNING, wait_s=60)
     assert (found.state, found.reason) == (AnswerState.REFUSED, "too late")
 
 
@@ -165,7 +165,7 @@ def test_a_new_trial_is_told_by_its_number(root, steering, noise):
         return [answer(command), *noise, trial]
 
     with FakeDriver(root, reply):
-        assert steering.add({"lr": 0.1, "width": 3}).trial == 5
+        assert steering.add({"lr": 0.1, "width": 3}, wait_s=60).trial == 5
 
 
 def test_a_driver_that_does_not_answer_in_time_has_it(root, steering):

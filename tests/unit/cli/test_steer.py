@@ -45,7 +45,7 @@ def carry_out(command):
 )
 def test_what_was_done_is_one_line(root, arguments, line):
     with FakeDriver(root, carry_out):
-        done = cerebro(*[root if word == "RUN" else word for word in arguments])
+        done = cerebro(*[root if word == "RUN" else word for word in arguments], "--wait", "60")
     assert (done.exit_code, done.stdout, done.stderr) == (0, f"{line}\n", "")
 
 
@@ -58,7 +58,7 @@ def test_values_are_read_as_yaml(root):
 
 def test_a_refusal_is_an_error_with_its_reason(root):
     with FakeDriver(root, lambda command: [answer(command, refused="too\x1b late")]):
-        done = cerebro("stop", root, "1")
+        done = cerebro("stop", root, "1", "--wait", "60")
     assert done.exit_code == 2
     assert (done.stdout, done.stderr) == ("", "error: the run refused it: too? late\n")
 

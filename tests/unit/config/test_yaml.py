@@ -198,10 +198,10 @@ def test_no_file_takes_more_than_100_ms(name: str) -> None:
 
 
 def _seconds_to_read(data: bytes) -> float:
-    start = time.process_time()
+    start = time.thread_time()
     with contextlib.suppress(ConfigError):
         parse_yaml(data, "x.yaml")
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 printable = st.characters(

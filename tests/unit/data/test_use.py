@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cerebro.data import from_arrays, open_dataset
+from cerebro.data import from_arrays, open_dataset, use
 from cerebro.data.publication import sole_writer_at
 from cerebro.data.use import in_use
 from cerebro.errors import DataError
@@ -66,7 +66,9 @@ def test_several_may_train_at_once_and_leave_nothing(place):
 
 
 @pytest.mark.parametrize("is_left", [False, True], ids=["free", "left-by-a-dead-writer"])
-def test_many_who_begin_at_the_same_moment_all_get_the_data(place, is_left):
+def test_many_who_begin_at_the_same_moment_all_get_the_data(place, is_left, monkeypatch):
+    # However long one of them takes to see whether somebody writes.
+    monkeypatch.setattr(use, "_MOMENT_S", 60.0)
     if is_left:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", WRITER, place], env=environ, check=False)
@@ -78,7 +80,7 @@ def test_many_who_begin_at_the_same_moment_all_get_the_data(place, is_left):
         together.wait()
         with in_use(dataset):
             # All of them at once, or the barrier would break.
-            return together.wait(30)
+            return together.wait(60)
 
     with ThreadPoolExecutor(8) as pool:
         trained = [pool.submit(train) for _ in range(8)]

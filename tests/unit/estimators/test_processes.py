@@ -11,7 +11,6 @@ import pytest
 
 from cerebro.keras import KerasEstimator
 from cerebro.tune import GridSearch
-from tests.processes import wait_for
 from tests.unit.estimators.made import classifier, points
 
 import keras  # isort: skip  # after cerebro.keras, which chooses its backend
@@ -46,28 +45,40 @@ def test_processes_give_the_weights_of_an_inline_run(generate, tmp_path):
 
 SCRIPT = """
 import sys
+from pathlib import Path
 from cerebro.tune import GridSearch
 from tests.unit.estimators.made import classifier, points
 
+def generate(params):
+    # Not by variables of its own: it must be the same function in the next process.
+    folder, mode = sys.argv[1:]
+    if mode == "held" and list(Path(folder).glob("runs/*/trials/*/checkpoints/*.json")):
+        print("held", flush=True)
+        sys.stdin.read()
+    return classifier(params)
+
 space = {"lr": [0.5, 0.1, 0.0]}
-result = GridSearch("inline", sys.argv[1], classifier, space, 40, verbose=0).fit(points())
+result = GridSearch("inline", sys.argv[1], generate, space, 5, verbose=0).fit(points())
 print(result.run.digest(), result.run.is_resumed)
 """
 
 
 @pytest.mark.slow
 def test_a_killed_search_goes_on_where_it_stood(tmp_path):
-    def start(folder: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SCRIPT, str(folder)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def start(folder: Path, mode: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SCRIPT, str(folder), mode]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
-    killed = start(tmp_path / "a")
-    wait_for(lambda: list((tmp_path / "a").glob("runs/*/trials/*/checkpoints/*")), "a checkpoint")
+    # Once a checkpoint is there it goes no further.
+    killed = start(tmp_path / "a", "held")
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "held\n"
     killed.kill()
     killed.communicate()
     told = []
     for folder in ("a", "b"):
-        process = start(tmp_path / folder)
+        process = start(tmp_path / folder, "free")
         told.append(process.communicate(timeout=100)[0].split())
         assert process.returncode == 0
     assert told[0] == [told[1][0], "True"]

@@ -57,7 +57,7 @@ def server(runs):
 
 def ask(server, path: str, method: str = "GET", token: str = TOKEN) -> tuple[int, str, dict]:
     """As written: no client tidies the path up."""
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     try:
         connection.request(method, path, headers={"Authorization": f"token {token}"})
         response = connection.getresponse()
@@ -174,16 +174,16 @@ def test_a_browser_comes_in_with_the_token_once(server):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), jar)
     address = f"http://127.0.0.1:{server.server_port}/digits/report.html"
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        opener.open(address, timeout=10)
-    with opener.open(f"{address}?token={TOKEN}", timeout=10) as page:
+        opener.open(address, timeout=60)
+    with opener.open(f"{address}?token={TOKEN}", timeout=60) as page:
         assert page.url == address
-    with opener.open(address, timeout=10) as page:
+    with opener.open(address, timeout=60) as page:
         assert page.read() == b"<p>the report</p>"
 
 
 def test_requests_leave_no_token_in_the_log(server, capfd):
     ask(server, f"/nothing?token={TOKEN}", token="wrong")
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.putrequest(f"BREW{'x' * 10}", f"/?token={TOKEN}")
     connection.endheaders()
     connection.getresponse().read()

@@ -253,7 +253,8 @@ def test_once_it_has_gone_back_a_unit_is_saved_again(make):
     assert second.parent == first.sha256
 
 
-def test_who_is_in_a_hurry_waits_a_moment_for_what_was_put(make):
+def test_who_is_in_a_hurry_waits_a_moment_for_what_was_put(make, monkeypatch):
+    monkeypatch.setattr(committer, "_LEAVE_S", 60.0)
     bench = make(threaded=True)
     for number in range(1, 5):
         bench.put(number)
@@ -263,12 +264,13 @@ def test_who_is_in_a_hurry_waits_a_moment_for_what_was_put(make):
 
 def test_who_is_in_a_hurry_does_not_wait_for_a_store_that_hangs(make, monkeypatch):
     monkeypatch.setattr(committer, "_LEAVE_S", 0.05)
+    others = set(threading.enumerate())
     bench = make(threaded=True)
     bench.gate.clear()
     bench.put(1)
     bench.put(2)
     assert bench.saving.acquire(timeout=30)
-    (thread,) = [each for each in threading.enumerate() if each.name == "committer"]
+    (thread,) = set(threading.enumerate()) - others
     bench.committer.close(now=True)
     assert thread.is_alive()
     bench.gate.set()

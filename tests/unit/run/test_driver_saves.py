@@ -10,10 +10,12 @@ import signal
 import pytest
 
 from cerebro.backend import InlineBackend
+from cerebro.backend.base import Done
 from cerebro.errors import RunInterrupted
 from cerebro.results import Result
 from cerebro.run import stopping
 from cerebro.run.recovery import load_history
+from cerebro.run.signals import GraceOver
 from cerebro.run.spec import Checkpointing
 from cerebro.search.domain import LogUniform
 from cerebro.storage import DirectoryStore
@@ -192,12 +194,29 @@ class Stuck(InlineBackend):
         super().submit(worker, call, source, **options)
 
 
+class Given(Stuck):
+    """It is given as much time as it takes to save all that was done."""
+
+    def __init__(self, root):
+        super().__init__()
+        self.root = root
+        self.done = 0
+
+    def events(self):
+        is_idle = not self._queue and self._events.empty()
+        if is_idle and len(records_of(self.root, "visit")) == self.done:
+            self.post(GraceOver())
+        found = super().events()
+        self.done += sum(isinstance(event, Done) and event.call.is_training for event in found)
+        return found
+
+
 def test_the_state_before_a_visit_that_does_not_end_is_saved(wide, folder, root, monkeypatch):
     monkeypatch.setattr(stopping, "LINGER_S", 0.0)
-    monkeypatch.setattr(stopping, "GRACE_S", 1.0)
+    monkeypatch.setattr(stopping, "GRACE_S", 60.0)
     spec = by_epoch(wide)
     with pytest.raises(RunInterrupted, match="what was trained is saved"):
-        fit_toy(root, spec, backend=Stuck(), workers=2)
+        fit_toy(root, spec, backend=Given(root), workers=2)
     assert visits_of(root)[0] == 2
     check(root)
     fit_toy(root, spec)
@@ -206,6 +225,7 @@ def test_the_state_before_a_visit_that_does_not_end_is_saved(wide, folder, root,
 
 
 def test_what_cannot_be_saved_in_time_is_told(wide, folder, root, monkeypatch):
+    monkeypatch.setattr(stopping, "LINGER_S", 60.0)
     monkeypatch.setattr(stopping, "GRACE_S", 0.0)
     spec = by_epoch(wide)
     with pytest.raises(RunInterrupted, match=r"\d visits are saved, \d more could not be") as e:

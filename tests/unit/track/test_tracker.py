@@ -36,6 +36,20 @@ class Raising(Listening):
         raise self.error
 
 
+class Counting(Listening):
+    """Says when it has seen so many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.has_all = threading.Event()
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if len(self.seen) == self.count:
+            self.has_all.set()
+
+
 class Blocking(Listening):
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +58,7 @@ class Blocking(Listening):
 
     def record(self, record: Record) -> None:
         self.busy.set()
-        assert self.free.wait(30)
+        assert self.free.wait(100)
         super().record(record)
 
 
@@ -83,28 +97,30 @@ def test_a_tracker_that_raises_is_dropped_with_one_warning(
 
 
 def test_a_blocked_tracker_blocks_neither_the_run_nor_the_others() -> None:
-    stuck, sound = Blocking(), Listening()
+    stuck, sound = Blocking(), Counting(900)
     fan = FanOut([stuck, sound], limit=1000)
     try:
         for n in range(900):
             fan.record(note(n))
+        assert sound.has_all.wait(30)
         begin = time.monotonic()
         fan.close(timeout=0.2)
-        assert time.monotonic() - begin < 2.0
+        assert time.monotonic() - begin < 20.0
         assert len(sound.seen) == 900
+        assert stuck.seen == []
         assert "still busy" in fan.problems[0]
     finally:
         stuck.free.set()
         for thread in threading.enumerate():
-            if thread.name == "track-Blocking":
-                thread.join(5)
+            if thread.name.startswith("track-"):
+                thread.join(60)
 
 
 def test_records_for_a_full_queue_are_dropped_and_counted() -> None:
     stuck = Blocking()
     fan = FanOut([stuck], limit=10)
     fan.record(note(0))
-    assert stuck.busy.wait(5)
+    assert stuck.busy.wait(60)
     for n in range(30):
         fan.record(note(n))
     stuck.free.set()
@@ -174,4 +190,5 @@ def test_threads_end_with_close() -> None:
     fan = FanOut([Listening(), Listening()])
     assert len(set(threading.enumerate()) - before) == 2
     fan.close()
-    assert set(threading.enumerate()) == before
+    # Threads of others may end meanwhile.
+    assert set(threading.enumerate()) <= before
