@@ -17,7 +17,7 @@ from cerebro.types import Json
 #: What belongs to a data set unless its recipe says otherwise.
 _AUGMENT: dict[str, dict[str, Json]] = {
     "cifar10": {"shift": 0.1, "flip": True},
-    "imagenet": {"shift": 0.33, "flip": True},
+    "imagenet": {"shift": 0.33, "zoom": 0.5, "flip": True},
 }
 _PREPROCESS = {"imagenet": "resnet50"}
 

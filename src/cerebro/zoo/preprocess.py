@@ -7,10 +7,10 @@ from typing import Any
 
 from cerebro.errors import UsageError
 
-#: What becomes of the border of a picture that is shifted.
+#: What becomes of the border of a picture that is shifted or zoomed.
 FILLS = ("nearest", "zero")
 #: What `data.augment` may have.
-AUGMENTATIONS = ("shift", "crop", "flip", "fill")
+AUGMENTATIONS = ("shift", "zoom", "crop", "flip", "fill")
 
 #: What `data.preprocess` may name.
 PREPROCESSES = ("unit", "resnet50")
@@ -39,6 +39,12 @@ def check_augment(augment: object) -> None:
     if not augment.get("shift", 0) < 1:
         raise UsageError(
             f"shift is a share of the picture, `shift < 1`, but got shift={augment['shift']!r}."
+        )
+    zoom: Any = augment.get("zoom", 0)
+    if isinstance(zoom, bool) or not isinstance(zoom, (int, float)) or not 0 <= zoom < 1:
+        raise UsageError(
+            f"`0 <= zoom < 1` must hold, but got zoom={zoom!r:.100}: with 0.5 pictures show from "
+            "0.5 to 1.5 of their height and width; leave it out for none."
         )
     if not isinstance(augment.get("flip", False), bool):
         raise UsageError(f"flip must be true or false, but is {augment['flip']!r:.100}.")

@@ -96,7 +96,7 @@ WRONG = {
     "more than all": ({"shift": 3}, "shift < 1"),
     "half a pixel": ({"crop": 0.5}, "crop >= 0"),
     "in words": ({"flip": "yes"}, "true or false"),
-    "unknown": ({"zoom": 0.1}, "Known: shift, crop, flip, fill"),
+    "unknown": ({"rotate": 0.1}, "Known: shift, zoom, crop, flip, fill"),
     "unknown fill": ({"fill": "wrap"}, "Known: nearest, zero"),
 }
 

@@ -69,7 +69,7 @@ def in_gang(task: Task, workers: int) -> Task:
 
 @pytest.mark.parametrize("task", [RecipeTask, AugmentedTask])
 def test_a_chain_of_visits_equals_a_plain_loop_with_warm_up_and_decay(task, pictures):
-    params = {**PARAMS, **WARM, "data.augment": {"shift": 0.2, "flip": True}}
+    params = {**PARAMS, **WARM, "data.augment": {"shift": 0.2, "zoom": 0.3, "flip": True}}
     assert_equals_bare_loop(in_gang(task(), 4), pictures, params={**params, "batch_size": 2})
 
 
@@ -300,8 +300,9 @@ def test_pictures_become_numbers():
         as_floats(bytes_, {"mean": [0.5], "std": [0.5]})
 
 
-def test_validation_is_never_augmented(pictures):
-    params = {**PARAMS, "data.augment": {"crop": 8}, "model.dropout": 0.0}
+@pytest.mark.parametrize("augment", [{"crop": 8}, {"shift": 0.33, "zoom": 0.5}], ids=str)
+def test_validation_is_never_augmented(augment, pictures):
+    params = {**PARAMS, "data.augment": augment, "model.dropout": 0.0}
     chain = run_visits(in_gang(AugmentedTask(), 1), pictures, 1, params)
     plain = chain.evaluate().members[0].sums
     chain.params = {**params, "data.augment": {}}
