@@ -167,7 +167,7 @@ def tell(case: Case, summaries: list[Mapping[str, Any]], bare: list[float], repo
         part: statistics.median(s[f"{part}_s"] / s["capacity_s"] for s in summaries)
         for part in ("hop", "wait", "data", "checkpoint")
     }
-    visit = statistics.median(s["compute_s"] / s["visits"] for s in summaries)
+    visit = statistics.median((s["compute_s"] + s["load_s"]) / s["visits"] for s in summaries)
     makespans = [s["makespan_s"] for s in summaries]
     efficiency = statistics.median(s["efficiency"] for s in summaries)
     ratio = speedup(bare, makespans)

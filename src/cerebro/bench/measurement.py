@@ -23,6 +23,8 @@ PARTS = ("data", "compute", "communication", "hop", "validation", "other")
 STEP_PARTS = ("data", "compute", "communication")
 #: Quantities of a node that are kept.
 _KEPT = ("cpu/tree", "cpu/system", "memory/", "network/", "gpu/", "disk/tree_")
+#: Samples of which a mean says something.
+_FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,14 @@ class NodeUse:
         return self.series.get(what, ((), ()))[1]
 
     def mean(self, what: str) -> float:
-        """While it trained; of all its time where that was too short for a sample."""
+        """While it trained; of all its time where that was too short for a few samples.
+
+        Each is of the time before it, so that the first is of what came before, too.
+        """
         first, last = self.window
         times, values = self.series.get(what, ((), ()))
         inside = [v for t, v in zip(times, values, strict=True) if first <= t <= last]
-        found = inside or values
+        found = inside if len(inside) >= _FEW else values
         return sum(found) / len(found) if found else math.nan
 
     def peak(self, what: str) -> float:

@@ -198,10 +198,11 @@ _TIMES_NOTE = (
     "processes. <b>CPU</b>: mean, 100 % is one core. <b>best</b>: of the metric.</p>"
 )
 _SPLIT_NOTE = (
-    '<p class="muted"><b>data</b>: opening and ordering rows; <b>compute</b>: forward, backward '
-    "and update; <b>communication</b>: waiting for other processes; <b>hop</b>: building the model "
-    "and handing over its state; <b>validation</b>: all of it; <b>other</b>: waiting for a "
-    "checkpoint or for work. All of a run, divided by its training steps.</p>"
+    '<p class="muted"><b>data</b>: opening and ordering rows, and waiting for batches: gathered, '
+    "moved, decoded and augmented; <b>compute</b>: forward, backward and update; "
+    "<b>communication</b>: waiting for other processes; <b>hop</b>: building the model and handing "
+    "over its state; <b>validation</b>: all of it; <b>other</b>: waiting for a checkpoint or for "
+    "work. All of a run, divided by its training steps.</p>"
 )
 _CURVES_NOTE = (
     '<p class="muted">One point an epoch, of the best trial of each setting. At the same batch in '

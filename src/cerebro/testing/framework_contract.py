@@ -189,6 +189,7 @@ class FrameworkContract(StackContract):
         _, report = self._train(self.make(), self.dataset(tmp_path), 0, None)
         assert report.compute_s > 0
         assert min(report.data_s, report.hop_s) >= 0
+        assert 0 <= report.load_s <= report.compute_s
 
     def test_training_learns(self, tmp_path: Path) -> None:
         framework, data = self.make(), self.dataset(tmp_path)

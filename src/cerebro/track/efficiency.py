@@ -1,4 +1,8 @@
-"""How much of the workers' time was training, and where the rest went."""
+"""How much of the workers' time was training, and where the rest went.
+
+Efficiency is the share that visits spent in their loops: computing, and loading the batches to
+compute with. What a worker does beside that, it would not have to do alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cerebro.track.text import show_workers
+
+#: Parts that make up the efficiency; the others are lost.
+_USED = ("compute", "loading")
 
 
 class Span(Protocol):
@@ -23,6 +30,8 @@ class Span(Protocol):
     @property
     def compute_s(self) -> float: ...
     @property
+    def load_s(self) -> float: ...
+    @property
     def data_s(self) -> float: ...
     @property
     def hop_s(self) -> float: ...
@@ -37,7 +46,7 @@ class Summary:
     """Where the workers' time went, from the first dispatch to the last answer.
 
     ``capacity_s`` is what the workers could have computed: the sum, over workers, of the time
-    each was alive. The six parts add up to it. Start-up comes before and is not part of it.
+    each was alive. The seven parts add up to it. Start-up comes before and is not part of it.
 
     >>> s = Summary(efficiency=0.9, workers=2, visits=8, makespan_s=10.0, capacity_s=20.0,
     ...             compute_s=18.0, data_s=0.1, hop_s=0.4, checkpoint_s=0.0, wait_s=1.5,
@@ -65,11 +74,14 @@ class Summary:
     comm_s: float = 0.0
     #: How many of them a worker is.
     ranks: int = 1
+    #: Loading batches, between steps; as good as computing to `efficiency`.
+    load_s: float = 0.0
 
     def parts(self) -> dict[str, float]:
         """Fractions of the capacity, adding up to 1 (all 0 when nothing ran)."""
         seconds = {
             "compute": self.compute_s,
+            "loading": self.load_s,
             "hop": self.hop_s,
             "data": self.data_s,
             "checkpoint": self.checkpoint_s,
@@ -80,7 +92,7 @@ class Summary:
 
     def line(self) -> str:
         """One line for people; parts below 0.05 % are left out."""
-        rest = sorted(((v, k) for k, v in self.parts().items() if k != "compute"), reverse=True)
+        rest = sorted(((v, k) for k, v in self.parts().items() if k not in _USED), reverse=True)
         lost = ", ".join(f"{name} {100 * part:.1f} %" for part, name in rest if part >= 0.0005)
         workers = show_workers(self.workers, self.ranks)
         text = f"efficiency {self.efficiency:.3f} of {workers} over {self.makespan_s:.1f} s"
@@ -116,8 +128,8 @@ class Efficiency:
 
     >>> from types import SimpleNamespace as V
     >>> e = Efficiency(workers=1)
-    >>> e.visit(V(worker=0, start_s=1.0, end_s=3.0, compute_s=1.9, data_s=0.02, hop_s=0.02,
-    ...           checkpoint_s=0.0, comm_s=0.0))
+    >>> e.visit(V(worker=0, start_s=1.0, end_s=3.0, compute_s=1.5, load_s=0.4, data_s=0.02,
+    ...           hop_s=0.02, checkpoint_s=0.0, comm_s=0.0))
     >>> round(e.summary().efficiency, 3), round(e.summary().parts()["hop"], 3)
     (0.95, 0.04)
     """
@@ -129,7 +141,7 @@ class Efficiency:
         self._first = float("inf")
         self._last = float("-inf")
         self._visits = 0
-        self._compute = self._data = self._hop = self._checkpoint = self._comm = 0.0
+        self._compute = self._load = self._data = self._hop = self._checkpoint = self._comm = 0.0
 
     def visit(self, span: Span) -> None:
         """Count one answered visit."""
@@ -142,6 +154,7 @@ class Efficiency:
         lane.busy_s += max(0.0, end - max(start, lane.last_s))
         lane.last_s = max(lane.last_s, end)
         self._compute += span.compute_s
+        self._load += span.load_s
         self._data += span.data_s
         self._hop += span.hop_s
         self._checkpoint += span.checkpoint_s
@@ -161,18 +174,18 @@ class Efficiency:
         """The account so far."""
         workers = len(self._lanes) if self._has_arrivals else self._workers
         if not self._visits:
-            return _summary(workers, 0, 0.0, 0.0, (0.0,) * 6, 0.0)
+            return _summary(workers, 0, 0.0, 0.0, (0.0,) * 7, 0.0)
         first, last = self._first, self._last
         lanes = self._lanes.values()
         silent = max(0, workers - len(self._lanes))
         capacity = sum(lane.alive_s(first, last) for lane in lanes) + silent * (last - first)
-        busy = self._compute + self._data + self._hop + self._comm
+        named = self._compute + self._load + self._data + self._comm
         # What a visit in hand did not spend on anything named is the messages to and fro.
-        hop = self._hop + max(0.0, sum(lane.busy_s for lane in lanes) - busy)
-        known = self._compute + self._data + hop + self._checkpoint + self._comm
+        hop = self._hop + max(0.0, sum(lane.busy_s for lane in lanes) - named - self._hop)
+        known = named + hop + self._checkpoint
         capacity = max(capacity, known)
         wait = capacity - known
-        parts = (self._compute, self._data, hop, self._checkpoint, wait, self._comm)
+        parts = (self._compute, self._load, self._data, hop, self._checkpoint, wait, self._comm)
         return _summary(workers, self._visits, last - first, capacity, parts, first)
 
     def _lane(self, worker: int) -> _Lane:
@@ -190,14 +203,15 @@ def _summary(
     parts: tuple[float, ...],
     startup: float,
 ) -> Summary:
-    compute, data, hop, checkpoint, wait, comm = parts
+    compute, load, data, hop, checkpoint, wait, comm = parts
     return Summary(
-        efficiency=compute / capacity if capacity else 0.0,
+        efficiency=(compute + load) / capacity if capacity else 0.0,
         workers=workers,
         visits=visits,
         makespan_s=makespan,
         capacity_s=capacity,
         compute_s=compute,
+        load_s=load,
         data_s=data,
         hop_s=hop,
         checkpoint_s=checkpoint,

@@ -24,6 +24,7 @@ class Timeline:
         self.start_s = array("d")
         self.end_s = array("d")
         self.compute_s = array("d")
+        #: Before the loop and in it.
         self.data_s = array("f")
         self.hop_s = array("f")
         self.comm_s = array("f")
@@ -51,7 +52,7 @@ class Timeline:
         self.start_s.append(visit.start_s)
         self.end_s.append(visit.end_s)
         self.compute_s.append(visit.compute_s)
-        self.data_s.append(visit.data_s)
+        self.data_s.append(visit.data_s + visit.load_s)
         self.hop_s.append(visit.hop_s)
         self.comm_s.append(visit.comm_s)
         self.rows.append(visit.rows)

@@ -127,11 +127,15 @@ class VisitFinished:
     worker: int
     start_s: float
     end_s: float
+    #: Forward, backward and update, or scoring.
     compute_s: float
+    #: Opening, checking and ordering the shard.
     data_s: float
     hop_s: float
     rows: int
     members: tuple[MemberVisit, ...]
+    #: Waiting for the next batch: gathering, moving, decoding and augmenting its rows.
+    load_s: float = 0.0
     #: Idle before the visit until a checkpoint was durable.
     checkpoint_s: float = 0.0
     #: Spent waiting for other ranks of a gang.

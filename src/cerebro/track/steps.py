@@ -18,7 +18,7 @@ class StepTimes:
 
     @property
     def step_s(self) -> float:
-        """Of a step, the mean."""
+        """Of a step and of loading its batch, the mean."""
         return self._seconds / self._steps if self._steps else 0.0
 
     @property
@@ -28,7 +28,7 @@ class StepTimes:
 
     def record(self, record: Record) -> None:
         if isinstance(record, VisitFinished) and record.phase == "train":
-            self._seconds += record.compute_s + record.comm_s
+            self._seconds += record.compute_s + record.load_s + record.comm_s
             self._waited += record.comm_s
             self._steps += max((len(member.losses) for member in record.members), default=0)
 

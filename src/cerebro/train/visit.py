@@ -107,12 +107,16 @@ class VisitReport:
     rows: int
     #: One for each of the call's trials.
     members: tuple[MemberReport, ...]
-    #: In the training or evaluation loop.
+    #: In the training or evaluation loop, where batches are loaded too.
     compute_s: float = 0.0
-    #: Opening, checking and ordering the shard.
+    #: Of compute_s, waiting for the next batch: gathering, moving, decoding, augmenting its rows.
+    load_s: float = 0.0
+    #: Opening, checking and ordering the shard, before the loop.
     data_s: float = 0.0
     #: Building the model, taking over and giving back the state.
     hop_s: float = 0.0
+    #: Of that, sending the state to the other ranks of a gang.
+    send_s: float = 0.0
     #: Waiting for the other ranks of a gang; not part of compute_s.
     comm_s: float = 0.0
     #: Names of the metrics an evaluation gives, when the call asked for a probe.

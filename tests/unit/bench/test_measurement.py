@@ -118,5 +118,7 @@ def test_a_mean_is_of_the_time_that_it_trained(tmp_path: Path) -> None:
     path = tmp_path / "resources.csv"
     rows = "".join(f"{10 + second},a,cpu/tree,{10 * second}\n" for second in range(5))
     path.write_text(f"time,host,what,value\n{rows}")
-    assert read_node("a", path, 10.0, (2.0, 3.5)).mean("cpu/tree") == 25.0
+    assert read_node("a", path, 10.0, (2.0, 4.5)).mean("cpu/tree") == 30.0
+    # Too short to tell it from what came before and after.
+    assert read_node("a", path, 10.0, (3.5, 4.5)).mean("cpu/tree") == 20.0
     assert read_node("a", path, 10.0, (8.0, 9.0)).mean("cpu/tree") == 20.0

@@ -57,6 +57,13 @@ def test_a_visit_is_told_with_its_means_when_it_is_done(reporter, told):
     assert (record.start_s, record.end_s, record.worker) == (2.0, 3.0, 1)
 
 
+def test_batches_are_told_apart_from_computing(reporter, told):
+    report = VisitReport(rows=4, members=MEMBERS, compute_s=0.75, load_s=0.25, data_s=0.125)
+    reporter.finished(Done(0, CALL, report, None), 0.0, 1.0, {3})
+    (record,) = told
+    assert (record.compute_s, record.load_s, record.data_s) == (0.5, 0.25, 0.125)
+
+
 def test_the_time_of_visits_adds_up_to_the_efficiency(reporter):
     report = VisitReport(rows=4, members=MEMBERS, compute_s=0.75)
     reporter.finished(Done(0, CALL, report, None), 0.0, 1.0, {3})

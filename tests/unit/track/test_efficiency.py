@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ class Span:
     hop_s: float = 0.0
     checkpoint_s: float = 0.0
     comm_s: float = 0.0
+    load_s: float = 0.0
 
 
 def summarise(spans: list[Span], *, workers: int) -> Summary:
@@ -34,6 +36,14 @@ def test_efficiency_is_compute_over_worker_time() -> None:
     assert summary.efficiency == pytest.approx(7 / 8)
     assert summary.parts()["wait"] == pytest.approx(1 / 8)
     assert (summary.startup_s, summary.makespan_s) == (2.0, 4.0)
+
+
+def test_loading_batches_is_told_but_not_lost() -> None:
+    summary = summarise([Span(0, 0.0, 1.0, 0.5, data_s=0.1, load_s=0.4)], workers=1)
+    assert summary.efficiency == pytest.approx(0.9)
+    assert summary.parts()["compute"] == pytest.approx(0.5)
+    assert summary.parts()["loading"] == pytest.approx(0.4)
+    assert "(data 10.0 %;" in summary.line()
 
 
 def test_time_of_a_visit_without_a_name_is_the_hop() -> None:
@@ -93,19 +103,19 @@ def test_gangs_are_called_so() -> None:
 
 
 piece = st.floats(0.0, 1.0)
-visits = st.lists(st.tuples(st.integers(0, 3), piece, piece, piece, piece, piece), min_size=1)
+visits = st.lists(st.tuples(st.integers(0, 3), *[piece] * 6), min_size=1)
 
 
 @given(visits)
 @settings(deadline=None, max_examples=100)
-def test_the_parts_add_up_to_one(raw: list[tuple[int, float, float, float, float, float]]) -> None:
+def test_the_parts_add_up_to_one(raw: list[tuple[Any, ...]]) -> None:
     clock = [0.0] * 4
     account = Efficiency(workers=4)
-    for worker, pause, compute, data, hop, saved in raw:
+    for worker, pause, compute, load, data, hop, saved in raw:
         saving = saved if clock[worker] else 0.0
         start = clock[worker] + pause + saving
-        end = clock[worker] = start + compute + data + hop + 0.001
-        account.visit(Span(worker, start, end, compute, data, hop, saving))
+        end = clock[worker] = start + compute + load + data + hop + 0.001
+        account.visit(Span(worker, start, end, compute, data, hop, saving, load_s=load))
     summary = account.summary()
     assert sum(summary.parts().values()) == pytest.approx(1.0)
     assert min(summary.parts().values()) >= 0.0

@@ -292,8 +292,13 @@ class LateTask(LineTask):
 def test_waiting_for_a_late_rank_is_no_computing(data, monkeypatch):
     numbers, is_awaited, wait = itertools.count(), threading.Event(), Gang._wait
 
+    class Awaited:
+        """Something that a gang waits for, and that is there once it does."""
+
+        wait = staticmethod(is_awaited.set)
+
     def waiting(gang):
-        is_awaited.set()
+        gang._pending.appendleft(Awaited())
         wait(gang)
 
     with connected(2) as gangs:

@@ -11,11 +11,13 @@ from cerebro.data import from_arrays
 from cerebro.data.columns import SparseRows
 from cerebro.errors import UsageError
 from cerebro.task import ParamDict
+from cerebro.testing.stack_contract import Memory
 from cerebro.train.keras.compiled import Compiled
 from cerebro.train.keras.feed import Feed
 from cerebro.train.score.calls import ScoreCall, ScoreMode
 from cerebro.types import Split
-from tests.unit.train.keras_visits import evaluate, line, make, train
+from tests.unit.train.keras_visits import call_of, evaluate, line, make, train
+from tests.unit.train.slow import CLOCK, computed, loaded, slow_shard
 
 
 def two(inputs=("a", "b"), outputs=("p", "q"), form=list):
@@ -215,3 +217,18 @@ def test_a_transformation_that_leaves_no_row_is_told(pairs):
     )
     with pytest.raises(UsageError, match=r"must leave rows .* left none of the 65 in shard 0"):
         train(make(nothing), pairs, 1)
+
+
+@pytest.mark.usefixtures("clock")
+def test_slow_batches_are_told_apart_from_slow_steps(data):
+    class Slow(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            CLOCK.pass_by()
+
+    shard = data.open_shard("train", 0)
+    framework = make(line(callbacks=lambda keras: [Slow()]))
+    assert computed(framework.train(call_of(0), shard, None, Memory())[1], 3)
+    framework = make(line())
+    state, report = framework.train(call_of(0), slow_shard(data), None, Memory())
+    assert loaded(report, 3)
+    assert loaded(framework.evaluate(call_of(0, split="val"), slow_shard(data), state), 3)

@@ -25,8 +25,8 @@ from cerebro.types import Json
 _CONNECT = timedelta(seconds=120)
 #: What ranks tell each other without saying first how much it is.
 _SHORT_BYTES = 248
-#: Such as an index out of range, which is told by whatever comes next; PyTorch has it since 2.8.
-_OF_A_GPU: Any = getattr(torch, "AcceleratorError", ())
+#: How errors of a GPU begin, such as an index out of range, which whatever comes next tells.
+_OF_A_GPU = ("CUDA error", "CUDA out of memory")
 _LOST = "the gang broke: another rank has ended"
 
 
@@ -239,7 +239,7 @@ def _breaking() -> Iterator[None]:
     """Errors of what connects the ranks are those of a gang; those of a GPU are the task's."""
     try:
         yield
-    except _OF_A_GPU:
-        raise
     except (RuntimeError, OSError) as error:
+        if str(error).startswith(_OF_A_GPU):
+            raise
         raise GangBroken(f"the gang broke: {error}") from error

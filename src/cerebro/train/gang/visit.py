@@ -17,6 +17,7 @@ from cerebro.train.gang.losses import LossCheck
 from cerebro.train.gang.parts import Shares
 from cerebro.train.gang.replicas import compare
 from cerebro.train.gang.step import GangStep
+from cerebro.train.loading import Loading
 from cerebro.train.progress import PROGRESS
 from cerebro.train.torch.batches import TorchBatches, order_of
 from cerebro.train.torch.device import Rows
@@ -68,15 +69,20 @@ class GangVisit:
         self._rows = 0
         self._done = 0
 
-    def batches(self, shard: Shard, batches: TorchBatches) -> Iterator[Rows]:
+    def batches(self, shard: Shard, batches: TorchBatches, loading: Loading) -> Iterator[Rows]:
         """This rank's part of each batch, and the rows of the whole batch.
 
         Losses are compared only while buffers are the same for all ranks: running means, those of
         a rank's own rows, give the same rows another loss.
         """
-        gang, size = self._gang, self._call.batch_size
         order = order_of(shard, self._call)[: self._call.limit]
-        parts = own_batches(shard, batches, order, self._shares, gang.rank)
+        parts = loading.of(own_batches(shard, batches, order, self._shares, self._gang.rank))
+        return self._checked(shard, batches, order, parts)
+
+    def _checked(
+        self, shard: Shard, batches: TorchBatches, order: Any, parts: Iterator[Rows]
+    ) -> Iterator[Rows]:
+        gang, size = self._gang, self._call.batch_size
         for number, start in enumerate(range(0, len(order), size)):
             rows = min(size, len(order) - start)
             own = self._shares.count(rows, gang.rank)

@@ -24,6 +24,7 @@ from cerebro.train.keras.meter import Meter, test_on, train_on, warn_of_others
 from cerebro.train.keras.score import score_shard
 from cerebro.train.keras.task import KerasTask
 from cerebro.train.keras.variables import MODEL, pack, require_finite
+from cerebro.train.loading import Loading
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase
 from cerebro.train.score.calls import ScoreCall, ScoreReport
@@ -92,11 +93,13 @@ class KerasFramework:
         seed_everything(derive_seed("visit", call.seed, trial, call.epoch, call.shard))
         hooks = Hooks(parts.compiled.callbacks, parts.model, call)
         hooks.begin()
+        ordered, loading = time.perf_counter(), Loading()
+        size = parts.compiled.batch_size or call.batch_size
+        batches = loading.of(self._batches.shuffled(shard, call, size, parts.feed))
         started = time.perf_counter()
         losses: list[float] = []
         with Meter(parts.model) as meter:
-            size = parts.compiled.batch_size or call.batch_size
-            for fed in self._batches.shuffled(shard, call, size, parts.feed):
+            for fed in batches:
                 number = past.epoch_steps + len(losses)
                 hooks.batch_begins(number)
                 logs = train_on(parts.model, fed)
@@ -126,7 +129,9 @@ class KerasFramework:
             rows=meter.rows,
             members=(MemberReport(sums=sums, losses=tuple(losses), first_step=past.steps),),
             compute_s=ended - started,
-            hop_s=(started - began) + (finished - ended),
+            load_s=loading.within(ended - started),
+            data_s=started - ordered,
+            hop_s=(ordered - began) + (finished - ended),
         )
         return State(buffer, meta), report
 
@@ -136,9 +141,10 @@ class KerasFramework:
             parts = self._parts(call, shard, is_new=False)
             parts.restore(state, with_optimizer=False)
             seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
-            started = time.perf_counter()
+            started, loading = time.perf_counter(), Loading()
+            batches = self._batches.in_order(shard, self._eval_size(parts, call), parts.feed)
             with Meter(parts.model) as meter:
-                for fed in self._batches.in_order(shard, self._eval_size(parts, call), parts.feed):
+                for fed in loading.of(batches):
                     meter.add(test_on(parts.model, fed), fed.rows)
                 sums = meter.finite_sums("val_")
             ended = time.perf_counter()
@@ -146,6 +152,7 @@ class KerasFramework:
             rows=meter.rows,
             members=(MemberReport(sums=sums),),
             compute_s=ended - started,
+            load_s=loading.within(ended - started),
             hop_s=started - began,
         )
 

@@ -35,6 +35,7 @@ from cerebro.train.torch.buffer import PrivateCopy, copy_state
 from cerebro.train.torch.build import Builder, seed_everything
 from cerebro.train.torch.export import export_model
 from cerebro.train.torch.files import load_model_file
+from cerebro.train.torch.loading import loading_on
 from cerebro.train.torch.machine import pick_device, warm_up
 from cerebro.train.torch.memory import device_bytes, memory_guard
 from cerebro.train.torch.step import require_finite
@@ -113,10 +114,12 @@ class SpecFramework:
         watched = self._watch.begin(trial, parts.bundle)
         seed_everything(derive_seed("visit", call.seed, trial, call.epoch, call.shard))
         parts.bundle.train()
+        ordered, loading = time.perf_counter(), loading_on(self._device)
+        batches = loading.of(self.minibatches.shuffled(shard, call))
         started = time.perf_counter()
         tally = Tally(f"{self.steps.name}.train", "train_")
         model_object = parts.model_object
-        for batch in self.minibatches.shuffled(shard, call):
+        for batch in batches:
             model_object, metrics = self.steps.train(model_object, batch, params)
             tally.add(metrics, batch.rows)
         losses = tally.losses()
@@ -138,7 +141,9 @@ class SpecFramework:
             rows=sum(tally.sizes),
             members=(member,),
             compute_s=ended - started,
-            hop_s=(started - began) + (finished - ended),
+            load_s=loading.within(ended - started),
+            data_s=started - ordered,
+            hop_s=(ordered - began) + (finished - ended),
             train_names=self._train_names(call, params, member),
         )
         return State(buffer, meta), report
@@ -149,10 +154,10 @@ class SpecFramework:
             trial, params = call.trials[0], ParamDict(call.params[0])
             parts = self._bound(call.seed, trial, params, state, self._private)
             seed_everything(derive_seed("eval", call.seed, trial, call.epoch, call.shard))
-            started = time.perf_counter()
+            started, loading = time.perf_counter(), loading_on(self._device)
             tally = Tally(self.steps.judge_name, "val_")
             with self.judging(parts.bundle):
-                for batch in self.minibatches.in_order(shard, call.batch_size):
+                for batch in loading.of(self.minibatches.in_order(shard, call.batch_size)):
                     metrics = self.steps.judge(parts.model_object, batch, params)
                     tally.add(metrics, batch.rows)
             member = self._member(tally)
@@ -161,6 +166,7 @@ class SpecFramework:
             rows=shard.rows,
             members=(member,),
             compute_s=ended - started,
+            load_s=loading.within(ended - started),
             hop_s=started - began,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cerebro.data import Shard
+from cerebro.train.loading import Loading
 from cerebro.train.progress import PROGRESS
 from cerebro.train.stack.batches import HostBatches
 from cerebro.train.stack.build import Tracer
@@ -34,6 +35,7 @@ from cerebro.train.stack.state import (
 from cerebro.train.torch.batches import counted
 from cerebro.train.torch.build import seed_everything
 from cerebro.train.torch.device import DeviceBatches, recall
+from cerebro.train.torch.loading import loading_on
 from cerebro.train.visit import Allocate, VisitCall
 
 #: A captured step is made for so many members at least as there are: few sizes are captured.
@@ -117,13 +119,15 @@ class CudaLoop:
         # What a capture has drawn from the generators is no part of the visit either.
         seed_everything(visit.seeds[0])
         torch.cuda.synchronize(self._device)
-        started = time.perf_counter()
+        # What a captured step gathers by itself is a part of the step.
+        started, loading = time.perf_counter(), loading_on(self._device)
         for at, number in parts:
             batch, replay = ready(machine, at)
             if columns is None:
                 width = min(size, rows - at)
                 some = [order[at : at + number * width] for order in orders.numpy()]
-                self._move(shard, some, width, batch, replay)
+                for _ in loading.of(self._moved(shard, some, width, batch)):
+                    replay()
             else:
                 for _ in range(number):
                     PROGRESS.tick()
@@ -142,6 +146,7 @@ class CudaLoop:
             sizes=[size] * full + [rest] * bool(rest),
             sound=sound(found, members.trained).cpu(),
             compute_s=ended - started,
+            load_s=loading.within(ended - started),
             data_s=ordered - began,
         )
 
@@ -152,15 +157,8 @@ class CudaLoop:
             index = torch.cat([index, index[:1].expand(width - len(orders), -1)])
         return index
 
-    def _move(
-        self,
-        shard: Shard,
-        orders: list[Any],
-        size: int,
-        batch: Tensors,
-        replay: Callable[[], None],
-    ) -> None:
-        """The shard does not fit on the device: batches are gathered on the host."""
+    def _moved(self, shard: Shard, orders: list[Any], size: int, batch: Tensors) -> Iterator[None]:
+        """The shard does not fit on the device: one batch after another, gathered on the host."""
         key = size, len(orders)
         host = recall(self._host, key, lambda: HostBatches(shard, size, len(orders)))
         for found, _ in counted(host.fill(shard, orders)):
@@ -169,10 +167,16 @@ class CudaLoop:
                 # Of a batch for all members there is one.
                 is_shared = target.dim() < tensor.dim()
                 (target[None] if is_shared else target[: len(tensor)]).copy_(tensor)
-            replay()
+            yield
 
     def evaluate(
-        self, call: VisitCall, shard: Shard, size: int, members: Members, start: Start
+        self,
+        call: VisitCall,
+        shard: Shard,
+        size: int,
+        members: Members,
+        start: Start,
+        loading: Loading,
     ) -> dict[str, Tensor]:
         """Sums over rows by name, one for each member."""
         columns: Mapping[str, Tensor] = self._resident.columns(shard) or {
@@ -192,8 +196,10 @@ class CudaLoop:
         for at in range(0, shard.rows, size):
             PROGRESS.tick()
             batch, replay = ready(machine, min(size, shard.rows - at))
+            loading.begin()
             for name, column in columns.items():
                 batch[name].copy_(column[at : at + size])
+            loading.end()
             replay()
         return {name: total[: len(members)].cpu() for name, total in machine.totals().items()}
 

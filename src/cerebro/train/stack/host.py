@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cerebro.data import Shard
+from cerebro.train.loading import Loading
 from cerebro.train.stack.batches import HostBatches, orders_of
 from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.fused import HostUpdate
@@ -56,8 +57,8 @@ class HostLoop:
         update, program = HostUpdate(), None
         began = time.perf_counter()
         batches = self._in_order(call, shard, members)
-        started = time.perf_counter()
-        for step, (batch, rows) in enumerate(batches):
+        started, loading = time.perf_counter(), Loading()
+        for step, (batch, rows) in enumerate(loading.of(batches)):
             if program is None or rows < call.batch_size:
                 program = self._program(call, members, batch, slots, update)
             if rates is not None:
@@ -65,12 +66,15 @@ class HostLoop:
                     group["lr"].copy_(torch.tensor(row))
             losses.append(program.step(slots, list(batch.values())))
             sizes.append(rows)
+        taken, is_sound = torch.stack(losses), sound(tensors, members.trained)
+        compute_s = time.perf_counter() - started
         return Outcome(
             buffer=buffer,
-            losses=torch.stack(losses),
+            losses=taken,
             sizes=sizes,
-            sound=sound(tensors, members.trained),
-            compute_s=time.perf_counter() - started,
+            sound=is_sound,
+            compute_s=compute_s,
+            load_s=loading.within(compute_s),
             data_s=started - began,
         )
 
@@ -95,14 +99,20 @@ class HostLoop:
         return Program(traced, members.rule, members.features, members.trained, update)
 
     def evaluate(
-        self, call: VisitCall, shard: Shard, size: int, members: Members, start: Start
+        self,
+        call: VisitCall,
+        shard: Shard,
+        size: int,
+        members: Members,
+        start: Start,
+        loading: Loading,
     ) -> dict[str, Tensor]:
         """Sums over rows by name, one for each member."""
         tensors = start.tensors()
         MASKS.seed(eval_seeds(call))
         totals: dict[str, Tensor] = {}
         slots = Slots(tensors, [], [], [])
-        for batch, rows in self._plain.in_order(shard, size):
+        for batch, rows in loading.of(self._plain.in_order(shard, size)):
             traced = self._tracer.evaluation(members, tensors, batch)
             if traced.mutates and not totals:
                 # The state itself is not this evaluation's to change.

@@ -65,6 +65,8 @@ class Outcome:
     #: Which members have finite weights.
     sound: Tensor
     compute_s: float
+    #: Of that, waiting for batches.
+    load_s: float
     data_s: float
 
 

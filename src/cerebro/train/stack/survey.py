@@ -267,6 +267,8 @@ def _visit(call: SurveyCall, trials: Sequence[_Trial]) -> VisitCall:
         batch_size=trials[0].batch_size,
         stack=Stacking(),
         same_order=call.same_order,
+        # Others may wait for the worker that is asked, but none of them has heard of this.
+        is_alone=True,
     )
 
 

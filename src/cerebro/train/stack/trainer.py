@@ -27,6 +27,7 @@ from cerebro.train.stack.state import Start, Visit, make_finite
 from cerebro.train.stack.trace import CannotTrace, Traced
 from cerebro.train.torch.build import Builder, seed_everything
 from cerebro.train.torch.device import DeviceBatches
+from cerebro.train.torch.loading import loading_on
 from cerebro.train.visit import (
     Allocate,
     Diverged,
@@ -147,6 +148,7 @@ class StackTrainer:
                 for own, total, step, reason in zip(losses, sums, steps, reasons, strict=True)
             ),
             compute_s=done.compute_s,
+            load_s=done.load_s,
             data_s=done.data_s,
             hop_s=finished - began - done.compute_s - done.data_s,
         )
@@ -158,11 +160,11 @@ class StackTrainer:
         members = self._members(call)
         start = self._start(call, members, state)
         seed_everything(derive_seed("eval", call.seed, call.trials[0], call.epoch, call.shard))
-        started = time.perf_counter()
+        started, loading = time.perf_counter(), loading_on(self._device)
         if members.key in self._one_by_one:
             return self._evaluate_each(call, shard, state)
         try:
-            sums = self._loop.evaluate(call, shard, size, members, start)
+            sums = self._loop.evaluate(call, shard, size, members, start, loading)
         except CannotTrace as error:
             self._one_by_one.add(members.key)
             logger.warning("members of stacks are evaluated one by one: %s.", error)
@@ -181,6 +183,7 @@ class StackTrainer:
             rows=shard.rows,
             members=tuple(reports),
             compute_s=ended - started,
+            load_s=loading.within(ended - started),
             hop_s=started - began,
         )
 
@@ -202,6 +205,7 @@ class StackTrainer:
             rows=shard.rows,
             members=members,
             compute_s=sum(report.compute_s for report in reports),
+            load_s=sum(report.load_s for report in reports),
             hop_s=sum(report.hop_s for report in reports),
         )
 

@@ -22,6 +22,7 @@ from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.parts import part_of
 from cerebro.train.gang.visit import GangVisit, add_up, compare_new
+from cerebro.train.loading import Loading
 from cerebro.train.meter import Meter, training_sums
 from cerebro.train.model_file import ExportCall
 from cerebro.train.rebase import rebase_meta
@@ -38,6 +39,7 @@ from cerebro.train.torch.device import Rows
 from cerebro.train.torch.export import export_model
 from cerebro.train.torch.files import load_model_file
 from cerebro.train.torch.graph import model_graph
+from cerebro.train.torch.loading import augmented, loading_on
 from cerebro.train.torch.machine import pick_device, warm_up
 from cerebro.train.torch.memory import device_bytes, memory_guard
 from cerebro.train.torch.metrics import metrics_of
@@ -147,13 +149,16 @@ class TorchFramework:
             self.task.on_epoch_start(parts.model, parts.optimizer, params, call.epoch)
         parts.model.train()
         ordered = time.perf_counter()
+        loading = loading_on(self._device)
         step: Step
         if gang is None:
-            batches = self._batches.shuffled(shard, call)
+            batches = loading.of(self._batches.shuffled(shard, call))
             step = TrainStep(self.task, parts, call, self.device)
         else:
             visit = GangVisit(gang, self.task, parts, call, self._device, self._buckets)
-            batches, step = visit.batches(shard, self._batches), visit.step
+            batches, step = visit.batches(shard, self._batches, loading), visit.step
+        if self.task.has("augment"):
+            batches = augmented(batches, self.task, params, self._generator(call), loading)
         started, before_s = time.perf_counter(), _waited_s(gang)
         losses, sizes, totals = self._metered_loop(parts, batches, step, call)
         ended, looped_s = time.perf_counter(), _waited_s(gang) - before_s
@@ -174,7 +179,7 @@ class TorchFramework:
         }
         buffer = parts.save(allocate, bound)
         finished = time.perf_counter()
-        comm_s = _waited_s(gang) - waited_s
+        comm_s, compute_s = _waited_s(gang) - waited_s, ended - started - looped_s
         report = VisitReport(
             rows=rows,
             members=(
@@ -184,7 +189,8 @@ class TorchFramework:
                     first_step=steps,
                 ),
             ),
-            compute_s=ended - started - looped_s,
+            compute_s=compute_s,
+            load_s=loading.within(compute_s),
             data_s=started - ordered,
             hop_s=(ordered - began) + (finished - ended) - (comm_s - looped_s),
             comm_s=comm_s,
@@ -205,13 +211,15 @@ class TorchFramework:
         parts.bind_model(*self._private.take(state), state.meta)
         seed_everything(self._seed_for("eval", call))
         started = time.perf_counter()
-        sums = self._score(parts.model, shard, call, params)
-        ended = time.perf_counter()
+        loading = loading_on(self._device)
+        sums = self._score(parts.model, shard, call, params, loading)
         comm_s = _waited_s(gang) - waited_s
+        compute_s = time.perf_counter() - started - comm_s
         return VisitReport(
             rows=shard.rows,
             members=(MemberReport(sums=sums),),
-            compute_s=ended - started - comm_s,
+            compute_s=compute_s,
+            load_s=loading.within(compute_s),
             hop_s=started - began,
             comm_s=comm_s,
         )
@@ -303,24 +311,19 @@ class TorchFramework:
         meter = Meter()
         tell(self.task, "meter", meter)
         try:
-            losses, sizes = self._loop(parts, batches, step, call)
+            losses, sizes = self._loop(parts, batches, step)
         finally:
             tell(self.task, "meter", None)
         gang, totals = self._gang_of(call), meter.totals()
         return losses, sizes, totals if gang is None else add_up(gang, totals)
 
     def _loop(
-        self, parts: Components, batches: Iterator[Rows], step: Step, call: VisitCall
+        self, parts: Components, batches: Iterator[Rows], step: Step
     ) -> tuple[list[float], list[int]]:
-        task, params = self.task, call.params[0]
-        each_batch = parts.scheduler if task.scheduler_step == "batch" else None
-        augment = task.augment if task.has("augment") else None
-        rng = self._generator(call) if augment else None
+        each_batch = parts.scheduler if self.task.scheduler_step == "batch" else None
         losses: list[Any] = []
         sizes: list[int] = []
         for batch, rows in batches:
-            if augment is not None and batch:
-                batch = augment(batch, rng, params)
             losses.append(step(batch, rows))
             sizes.append(rows)
             if each_batch is not None:
@@ -336,14 +339,17 @@ class TorchFramework:
             _step_scheduler(parts.scheduler, loss)
         self.task.on_epoch_end(parts.model, parts.optimizer, params, epoch)
 
-    def _score(self, model: nn.Module, shard: Shard, call: VisitCall, params: Params) -> Sums:
+    def _score(
+        self, model: nn.Module, shard: Shard, call: VisitCall, params: Params, loading: Loading
+    ) -> Sums:
         model.eval()
         totals: dict[str, float] = {}
         gang = self._gang_of(call)
         rows_of = None if gang is None else np.arange(*part_of(shard.rows, gang.rank, gang.size))
         inside = autocast(amp_of(self.task, params), self.device) or contextlib.nullcontext
         with torch.no_grad(), inside():
-            for batch, rows in self._batches.batches(shard, self._eval_size(call), rows_of):
+            batches = self._batches.batches(shard, self._eval_size(call), rows_of)
+            for batch, rows in loading.of(batches):
                 values = {"loss": self.task.loss(model, batch, params)}
                 values.update(metrics_of(self.task, model, batch, params))
                 for name, value in values.items():
