@@ -219,7 +219,7 @@ class Experiment:
             stopper: Who is trained how far: "asha", "halving", "hyperband", "median", "patience",
                 "pbt"; with options `{"name": "asha", "eta": 4}`; several in a list.
             goal: Ends the run once it is reached: `{"metric": "val_accuracy", "target": 0.97}`,
-                perhaps with "max_epochs" in place of `num_epochs`.
+                perhaps with "max_epochs" in place of `num_epochs`, "devices" and "max_nodes".
             budget: What all trials together may take: "30m", "200 epochs", or a mapping of time,
                 trials, epochs, visits.
             concurrent: Trials under way at once; default what keeps the workers busy.
@@ -234,8 +234,7 @@ class Experiment:
                 for so many at most in any case; "probe" measures first what pays.
             same_order: All trials see the rows of a shard in the same order: cheaper stacks.
             keep_top: At the end keep the checkpoints of so many best configurations; default all.
-            progress: Show progress, in a notebook below the cell, else on standard error; default
-                there and where that is a terminal.
+            progress: Show progress; default on a terminal and in a notebook.
             logdir: TensorBoard's files go to `<run>/<trial>` in it; default the run's directory.
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
@@ -247,6 +246,7 @@ class Experiment:
             stack = False if stack == "auto" else stack
         task = self._as_task(task)
         arguments.check_type("device", device, str)
+        self._choice.check_goal(goal, device, self._rendezvous)
         dataset = open_dataset(self._prepared(Split.TRAIN))
         metric, mode = arguments.ranked_by(
             metric, mode, has_validation=bool(dataset.shards(Split.VAL))

@@ -9,6 +9,7 @@ import pytest
 from cerebro import Experiment, Result
 from cerebro.backend import RayBackend
 from cerebro.data import digits, from_arrays
+from cerebro.errors import UsageError
 from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
 from cerebro.testing.history import check
@@ -77,6 +78,16 @@ def test_ray_on_this_machine_gives_the_digest_of_the_inline_backend(home, oracle
 def test_several_nodes_give_the_digest_of_the_inline_backend(home, oracle, cluster):
     root = run(home, "nodes", f"ray:{cluster.address}")
     assert outcome(root) == outcome(oracle)
+
+
+def test_more_nodes_than_the_goal_allows_are_refused_before_the_run(home, cluster):
+    backend = RayBackend(address=cluster.address)
+    asked = {"device": "cpu", "goal": {"target": 0.0, "devices": "cpu", "max_nodes": 1}}
+    with pytest.raises(UsageError, match=r"got 2 nodes and max_nodes=1\. Change the number of w"):
+        run(home, "many", backend, **asked)
+    assert not (home / "runs" / "many").exists()
+    asked["goal"]["max_nodes"] = 2
+    run(home, "allowed", backend, **asked)
 
 
 def test_stacks_hop_on_ray_as_anywhere_else(home, cluster):

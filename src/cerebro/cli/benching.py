@@ -27,7 +27,9 @@ from cerebro.cli.located import located
 from cerebro.cli.table import format_columns
 from cerebro.config.files import load_file
 from cerebro.config.recipe import RecipeExperiment
+from cerebro.config.schema import ExperimentConfig
 from cerebro.errors import RunInterrupted, UsageError
+from cerebro.search.allowance import allowance_of
 from cerebro.track.text import clean, show_count, show_seconds
 
 _RULES = {"both": tuple(Rule), "global": (Rule.GLOBAL,), "rank": (Rule.RANK,)}
@@ -105,9 +107,14 @@ def plan(request: Request) -> tuple[Bench, list[Setting]]:
 def _check(bench: Bench, settings: Sequence[Setting]) -> None:
     """Tell what is wrong with a setting before the first one runs; data are prepared once."""
     path = bench.subject.path
+    found: list[tuple[ExperimentConfig, list[str]]] = []
     for setting in settings:
         overrides = bench.subject.overrides(setting, bench.place(setting).run)
         config = load_file(path, overrides)
+        with located(config, path, overrides):
+            allowance_of(config.goal).check_nodes(setting.nodes, "--nodes")
+        found.append((config, overrides))
+    for config, overrides in found:
         if isinstance(config, RecipeExperiment) and not bench.hosts:
             with located(config, path, overrides):
                 config.prepare(_tell)

@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from cerebro.config.schema import ExperimentConfig
+    from cerebro.launch.slurm import SlurmJob
 
 ExperimentFile = Annotated[
     Path,
@@ -107,7 +111,7 @@ def slurm(
     }
     changes = [*(overrides or []), *([] if on is None else [f"backend={on}"])]
     job = make_job(_section(experiment, changes), given, experiment.stem.replace("_", "-"))
-    on_ray = _check(experiment, changes, job.ranks)
+    on_ray = _check(experiment, changes, job)
     order = ["launch", "ray"] if on_ray else ["run"]
     command = [sys.executable, "-u", "-m", "cerebro", *order, str(experiment), *changes]
     script = render(job, command, directory=os.getcwd(), on_ray=on_ray)
@@ -219,7 +223,8 @@ def k8s(
     }
     changes = overrides or []
     job = make_job(_section(experiment, changes), given, experiment.stem)
-    _check_elsewhere(experiment, changes)
+    config = _load_elsewhere(experiment, changes)
+    _check_goal(config, experiment, changes, job.nodes, {"gpus": job.gpus})
     tree = adapt(load_document(experiment, changes).tree, job, experiment.stem)
     manifest = write_documents(make_objects(job, collect_files(experiment, tree, job)))
     if dry_run:
@@ -303,15 +308,18 @@ def _section(experiment: Path, changes: list[str]) -> Mapping[str, object]:
     return tree.get("launch") or {}
 
 
-def _check(experiment: Path, changes: list[str], ranks: int) -> bool:
+def _check(experiment: Path, changes: list[str], job: SlurmJob) -> bool:
     """Find what is wrong with a file now rather than in the job; whether it runs on Ray."""
     from cerebro.config.files import load_file
     from cerebro.errors import UsageError
     from cerebro.run.parallel import Mode, parse_parallel
 
     config = load_file(experiment, changes)
+    gpus = {"gpus_per_node": job.gpus_per_node}
+    _check_goal(config, experiment, changes, job.nodes, gpus)
     if config.backend == "ray":
         return True
+    ranks = job.ranks
     mode = parse_parallel(config.parallel, config.workers_per_trial).mode
     if ranks > 1 and mode not in (Mode.DDP, Mode.AUTO):
         raise UsageError(
@@ -322,12 +330,30 @@ def _check(experiment: Path, changes: list[str], ranks: int) -> bool:
     return False
 
 
-def _check_elsewhere(experiment: Path, changes: list[str]) -> None:
+def _check_goal(
+    config: ExperimentConfig,
+    experiment: Path,
+    changes: list[str],
+    nodes: int,
+    gpus: Mapping[str, int | None],
+) -> None:
+    """Refuse a job that the goal of the file does not allow."""
+    from cerebro.cli.located import located
+    from cerebro.search.allowance import allowance_of
+
+    allowed = allowance_of(config.goal)
+    with located(config, experiment, changes):
+        allowed.check_nodes(nodes, "--nodes")
+        for key, count in gpus.items():
+            allowed.check_gpus(count or 0, key)
+
+
+def _load_elsewhere(experiment: Path, changes: list[str]) -> ExperimentConfig:
     """Find what is wrong with a file whose data is where the pods are."""
     from cerebro.config.files import is_recipe_file, load_file
 
     elsewhere = ["data=file:///elsewhere", "learn_from=null"]
-    load_file(experiment, [*changes, *([] if is_recipe_file(experiment) else elsewhere)])
+    return load_file(experiment, [*changes, *([] if is_recipe_file(experiment) else elsewhere)])
 
 
 COMMANDS = (slurm, k8s, ray, status)

@@ -35,7 +35,8 @@ def _find_recipe_key(message: str, config: ExperimentConfig) -> KeyPath | None:
     signs: Sequence[tuple[str, KeyPath]] = (
         (r"model '\w+' has no option '(\w+)'", ("model",)),
         (
-            r"unknown augmentation|`(shift|crop) >=|shift is a share|flip must be|unknown fill",
+            r"unknown augmentation|`(shift|crop) >=|shift is a share|`0 <= zoom <|flip must be|"
+            r"unknown fill",
             ("data", "augment"),
         ),
         (r"preprocess must", ("data", "preprocess")),
@@ -43,6 +44,8 @@ def _find_recipe_key(message: str, config: ExperimentConfig) -> KeyPath | None:
         (r"model\.n_classes", ("model", "n_classes")),
         (r"`0 <= (dropout) < 1`", ("model",)),
         (r"model\.l2_reg", ("optimizer", "name")),
+        (r"goal\.max_nodes", ("goal", "max_nodes")),
+        (r"the goal allows", ("goal", "devices")),
         (r"got '(val|train)_\w+'|metric '", ("search", "metric")),
         (r"device must name a device of this machine", ("device", "gpu")),
         (r"data set|`cerebro data get|must be a folder", ("data",)),
@@ -61,6 +64,8 @@ def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:
         (repr(config.task), ("task",)),
         *((f"got {metric!r}", ("metric",)) for metric in config.metric),
         *((f"metric {metric!r}", ("metric",)) for metric in config.metric),
+        ("goal.max_nodes", ("goal", "max_nodes")),
+        ("the goal allows", ("goal", "devices")),
         ("folds are cut by shard", ("folds",)),
         ("`repeats == 1` must hold", ("folds",) if config.folds else ("seeds",)),
         ("stopper 'pbt' copies states from checkpoints", ("checkpoint",)),

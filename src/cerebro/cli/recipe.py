@@ -13,12 +13,13 @@ from typing import Any
 from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.cli.recipe_options import RecipeWish
 from cerebro.config.files import show_recipe
-from cerebro.config.recipe import RecipeExperiment, check_nodes
+from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.schema import ExperimentConfig
 from cerebro.data import open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
 from cerebro.run.recovery import set_aside
+from cerebro.search.allowance import allowance_of
 from cerebro.storage import Store
 from cerebro.track.monitor.profile import Profile, profiling
 from cerebro.types import trial_id
@@ -31,10 +32,9 @@ _TOP_K = "val_top_k_categorical_accuracy"
 
 def ready(config: ExperimentConfig, wish: RecipeWish, *, is_leading: bool) -> ExperimentConfig:
     """The same with its data ready; those of a recipe are prepared now, unless they are there."""
+    allowance_of(config.goal).check_nodes(wish.nodes or 1, "-n")
     if not isinstance(config, RecipeExperiment):
         return config
-    if wish.nodes is not None:
-        check_nodes(config.recipe, wish.nodes)
     say = logger.info if is_leading else logger.debug
     if config.recipe.description:
         say("%s", config.recipe.description)

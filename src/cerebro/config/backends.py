@@ -6,11 +6,15 @@ import os
 from typing import Any, cast
 
 from cerebro.backend.base import Backend
+from cerebro.backend.gang.machines import count_machines
+from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.backend.inline import InlineBackend
 from cerebro.config import arguments
 from cerebro.config.machine import default_workers
 from cerebro.config.resolve import BACKENDS, backend_reference, load_reference, split_backend
 from cerebro.errors import UsageError
+from cerebro.run.devices import count_gpus
+from cerebro.search.allowance import Allowance, allowance_of
 
 _METHODS = ("start", "submit", "events", "post", "progress", "save", "release", "stop")
 
@@ -93,6 +97,37 @@ class BackendChoice:
         every = self.count(device)
         own: int | None = getattr(self._given, "workers_per_host", None)
         return every if own is None else min(own, every)
+
+    def check_goal(self, goal: object, device: str, spot: Rendezvous | None) -> None:
+        """Raise UsageError where a run would use what its goal does not allow.
+
+        Args:
+            device: That of the workers, as it was asked for.
+            spot: The place of this process among others.
+        """
+        allowed = allowance_of(goal)
+        if allowed.devices is not None:
+            self._check_device(allowed, device)
+        if allowed.max_nodes is not None:
+            allowed.check_nodes(count_machines(os.environ, spot))
+            allowed.check_nodes(self._count_machines(device), "the number of workers")
+
+    def _check_device(self, allowed: Allowance, device: str) -> None:
+        if device != "auto":
+            allowed.check_device(device)
+        elif hasattr(self._class or type(self._given), "num_workers"):
+            raise UsageError(
+                f"the goal allows {allowed.devices} only, but got device='auto', which each "
+                f"machine of a cluster decides for itself. Set device to {allowed.devices!r}."
+            )
+        else:
+            note = ", which device='auto' is on this machine"
+            allowed.check_device("cuda" if count_gpus() else "cpu", note=note)
+
+    def _count_machines(self, device: str) -> int:
+        """The most that workers are on when a run starts, where the backend knows of several."""
+        hosts: int | None = getattr(self._given, "num_hosts", None)
+        return 1 if hosts is None else min(hosts, self.count(device))
 
 
 def _check(backend: object) -> None:

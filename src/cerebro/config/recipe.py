@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from cerebro.config.allowed import beyond_goal
 from cerebro.config.machine import available_cores
 from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
@@ -24,6 +24,7 @@ from cerebro.config.schema import ExperimentConfig
 from cerebro.config.yaml import Document, KeyPath
 from cerebro.data.named import DATASETS
 from cerebro.errors import UsageError
+from cerebro.run.parallel import parse_parallel
 from cerebro.run.request import choose, wrong_batch_sizes
 from cerebro.search.domain import Constant, Domain
 from cerebro.types import Json, Mode
@@ -33,13 +34,6 @@ logger = logging.getLogger("cerebro.config")
 #: What trains a recipe, without and with changes of training pictures.
 TASK = "cerebro.zoo.recipe:RecipeTask"
 AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
-#: Where SLURM and torchrun say how many machines there are.
-_NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE")
-#: Where MPI says how many ranks there are in all, and on this machine.
-_RANKS = (
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_SIZE", "MPI_LOCALNRANKS"),
-)
 
 #: Words of an objection to a request -> the key that it is about.
 _REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
@@ -86,15 +80,6 @@ def load_recipe(document: Document, path: Path, overrides: Sequence[str] = ()) -
     if made.objections:
         raise report([Problem(document.place(o.path), o.message) for o in made.objections])
     return made.experiment
-
-
-def check_nodes(recipe: Recipe, nodes: int) -> None:
-    """Raise UsageError where more machines train than the goal allows."""
-    most = None if recipe.goal is None else recipe.goal.max_nodes
-    if most is not None and nodes > most:
-        raise UsageError(
-            f"`nodes <= goal.max_nodes` must hold, but got {nodes} nodes and max_nodes={most}."
-        )
 
 
 def _describe(detail: ErrorDetails, document: Document) -> Problem:
@@ -165,6 +150,7 @@ class _Translation:
             keep_top=recipe.keep_top,
             device=device_of(recipe),
             parallel=recipe.parallel,
+            workers_per_trial=recipe.workers_per_trial,
             launch=recipe.launch,
             space=space,
             recipe=recipe,
@@ -215,6 +201,10 @@ class _Translation:
             backend_reference(recipe.backend)
         except UsageError as error:
             yield Objection(("backend",), str(error))
+        try:
+            parse_parallel(recipe.parallel, recipe.workers_per_trial)
+        except UsageError as error:
+            yield Objection(("workers_per_trial",), str(error))
         if goal is not None:
             yield from _broken_constraints(recipe, goal)
 
@@ -248,34 +238,13 @@ def _broken_constraints(recipe: Recipe, goal: GoalSection) -> Iterator[Objection
             f"`n_epochs <= goal.max_epochs` must hold, but got n_epochs={epochs} and "
             f"max_epochs={most}.",
         )
-    gpu = recipe.device.gpu
-    # A number names a GPU, 0 as well.
-    is_broken = {"cpu": gpu is not None and gpu is not False, "cuda": gpu is False}
-    if goal.devices is not None and is_broken[goal.devices]:
-        yield Objection(
-            ("device", "gpu"),
-            f"the goal allows {goal.devices} only, but device.gpu is {gpu!r}. Remove it.",
-        )
-    try:
-        check_nodes(recipe, _nodes(recipe))
-    except UsageError as error:
-        yield Objection(("goal", "max_nodes"), str(error))
-
-
-def _nodes(recipe: Recipe) -> int:
-    """The most machines that the file, the batch system or a launcher says there are."""
-    found = [_count(recipe.launch.get("nodes")), *(_count(os.environ.get(name)) for name in _NODES)]
-    for world, local in _RANKS:
-        here = _count(os.environ.get(local))
-        if here:
-            found.append(-(-_count(os.environ.get(world)) // here))
-    return max(1, *found)
-
-
-def _count(value: object) -> int:
-    """A number, as a file or the environment has it; 0: it says nothing."""
-    is_number = isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
-    return int(str(value)) if is_number and not isinstance(value, bool) else 0
+    beyond = beyond_goal(
+        _goal(goal),
+        device=device_of(recipe),
+        device_key=("device", "gpu"),
+        launch=recipe.launch,
+    )
+    yield from (Objection(path, message) for path, message in beyond)
 
 
 def device_of(recipe: Recipe) -> str:
@@ -305,7 +274,7 @@ def _search(search: SearchSection) -> object:
 def _goal(goal: GoalSection | None) -> dict[str, Any] | None:
     if goal is None:
         return None
-    return goal.model_dump(exclude_none=True, exclude={"devices", "max_nodes"})
+    return goal.model_dump(exclude_none=True)
 
 
 def _warm_start(search: SearchSection, space: Mapping[str, Domain]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from cerebro.config.schema import Count, Text
+from cerebro.config.schema import Count, Text, WorkersPerTrial
 from cerebro.run.parallel import parse_parallel
 from cerebro.run.stacks import check_setting
 from cerebro.search.budget import parse_budget
@@ -161,6 +161,8 @@ class Recipe(Section):
     search: Annotated[SearchSection, BeforeValidator(_named)] = SearchSection()
     #: mop, ddp, hybrid or auto, or a mapping with a mode.
     parallel: Annotated[Any, PlainValidator(_check_parallel)] = "auto"
+    #: Workers that train a trial together: a number, or host for all of a machine.
+    workers_per_trial: WorkersPerTrial = None
     launch: dict[str, Any] = {}
     #: Whether and how machines are sampled meanwhile: true, or {interval: 1, sinks: [csv]}.
     profile: Annotated[Any, PlainValidator(_check_profile)] = None

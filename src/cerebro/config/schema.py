@@ -19,6 +19,7 @@ from pydantic import (
     ValidationError,
 )
 
+from cerebro.config.allowed import beyond_goal
 from cerebro.config.overrides import apply_overrides
 from cerebro.config.problems import describe, kind_of, problem_at, report
 from cerebro.config.resolve import (
@@ -66,6 +67,7 @@ Name = Annotated[str, AfterValidator(check_run_name)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Bound = Annotated[float, Field(allow_inf_nan=False)]
+WorkersPerTrial = Annotated[Any, PlainValidator(_check_workers_per_trial)]
 
 #: What is wrong, and the keys that it may be said of: the first that the file has.
 _Objection: TypeAlias = tuple[str, Sequence[str]]
@@ -111,7 +113,7 @@ class ExperimentConfig(BaseModel):
     #: mop, ddp, hybrid or auto; or a mapping {mode: hybrid, workers_per_trial: 2}.
     parallel: Annotated[Any, PlainValidator(_check_parallel)] = "mop"
     #: Workers that train a trial together: a number, or host for all of a machine.
-    workers_per_trial: Annotated[Any, PlainValidator(_check_workers_per_trial)] = None
+    workers_per_trial: WorkersPerTrial = None
     #: What to try: a name, or a mapping with a name and options, {name: random, trials: 20}.
     search: Any = "grid"
     #: How many trials; a grid tries all.
@@ -122,7 +124,7 @@ class ExperimentConfig(BaseModel):
     mode: Annotated[list[Annotated[Mode, Field(strict=False)]], BeforeValidator(_listed)]
     #: Who is trained how far: a name, a mapping {name: asha, eta: 4}, or a list of these.
     stopper: Any = None
-    #: Ends the run once it is reached: {target: 0.97}.
+    #: Ends the run once it is reached, and says what may be used: {target: 0.97, max_nodes: 3}.
     goal: dict[str, Any] | None = None
     #: What all trials together may take: "30m", "200 epochs", or a mapping of several.
     budget: Annotated[Any, PlainValidator(_check_budget)] = None
@@ -276,6 +278,11 @@ def _wrong_paths(config: ExperimentConfig) -> Iterator[_Objection]:
 
 def _misfits(config: ExperimentConfig) -> Iterator[_Objection]:
     """What does not fit together."""
+    try:
+        parse_parallel(config.parallel, config.workers_per_trial)
+    except UsageError as error:
+        yield str(error), ("workers_per_trial",)
+        return
     objection = wrong_batch_sizes(config.to_request())
     if objection is not None:
         yield objection, BATCH_SIZES
@@ -286,6 +293,12 @@ def _misfits(config: ExperimentConfig) -> Iterator[_Objection]:
     objection = _objection(request)
     if objection is not None:
         yield objection, _blame(request, objection)
+        return
+    beyond = beyond_goal(
+        config.goal, device=config.device, device_key=("device",), launch=config.launch
+    )
+    for path, message in beyond:
+        yield message, (str(path[0]),)
 
 
 def _blame(request: Request, objection: str) -> Sequence[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from cerebro.errors import UsageError
+from cerebro.search.allowance import KEYS as ALLOWED_KEYS
+from cerebro.search.allowance import allowance_of
 from cerebro.search.asha import Asha
 from cerebro.search.decision import Decision, Promote, Report
 from cerebro.search.goal import Goal
@@ -32,6 +34,8 @@ STOPPERS: Mapping[str, Callable[..., Stopper]] = {
     "pbt": Pbt,
 }
 
+#: Keys of a goal: what is to be reached, and what may be used for it.
+GOAL_KEYS = ("metric", "target", "mode", "max_epochs", *ALLOWED_KEYS)
 # Arguments that come from the run; the rest are the user's.
 _OF_RUN = ("epochs", "num_trials", "seed", "space")
 
@@ -120,7 +124,10 @@ def make_stopper(
 
 
 def make_goal(value: Mapping[str, object], *, metric: str, mode: Mode) -> Goal:
-    """The goal a user means: `{"metric": ..., "target": ...}`, perhaps with mode and max_epochs.
+    """The goal a user means: `{"metric": ..., "target": ...}`, perhaps with others of its keys.
+
+    What it allows (devices, max_nodes) is checked as far as it says something; whether the run
+    keeps to it is not for the goal to know.
 
     >>> make_goal({"target": 0.97}, metric="val_accuracy", mode="max").describe()["metric"]
     'val_accuracy'
@@ -130,7 +137,12 @@ def make_goal(value: Mapping[str, object], *, metric: str, mode: Mode) -> Goal:
             f"a goal is a mapping with metric and target, as in {{metric: val_accuracy, target: "
             f"0.97}}, but got {show(value)}."
         )
-    goal = _make({**value, "name": "goal"}, {"metric": metric, "mode": Mode(mode)})
+    for key in value:
+        if key not in (*GOAL_KEYS, "name"):
+            raise UsageError(unknown("key of goal", str(key), GOAL_KEYS))
+    allowance_of(value)
+    own = {key: given for key, given in value.items() if key not in ALLOWED_KEYS}
+    goal = _make({**own, "name": "goal"}, {"metric": metric, "mode": Mode(mode)})
     assert isinstance(goal, Goal)  # noqa: S101  # for mypy: the name says so
     return goal
 

@@ -53,6 +53,84 @@ def test_one_node_may_run_what_it_likes(experiment, capsys):
     assert "#SBATCH --nodes=1\n" in capsys.readouterr().out
 
 
+GOAL = ["goal={target: 0.1, devices: cpu, max_nodes: 3}", "launch.nodes=2"]
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """The tools of both systems: they leave a file if they are called."""
+    for name in ("sbatch", "kubectl"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n: > {tmp_path}/called\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("dry_run", [True, False], ids=["shown", "handed in"])
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            {"nodes": 8},
+            "`nodes <= goal.max_nodes` must hold, but got 8 nodes and max_nodes=3. Change --nodes "
+            "or goal.max_nodes.",
+        ),
+        (
+            {"nodes": 8, "on": "ray"},
+            "got 8 nodes and max_nodes=3. Change --nodes or goal.max_nodes.",
+        ),
+        (
+            {"gpus_per_node": 4},
+            "the goal allows cpu only, but got gpus_per_node=4. Leave gpus_per_node out, or change "
+            "goal.devices.",
+        ),
+    ],
+    ids=["nodes", "nodes of ray", "gpus"],
+)
+def test_slurm_is_not_asked_for_more_than_the_goal_allows(
+    experiment, capsys, asked, message, dry_run
+):
+    with pytest.raises(UsageError) as caught:
+        launch.slurm(experiment, GOAL, **asked, dry_run=dry_run)
+    assert str(caught.value).startswith("override 'goal=")
+    assert message in str(caught.value)
+    assert capsys.readouterr().out == ""
+    assert not (experiment.parent / "logs").exists()
+    assert not (experiment.parent / "called").exists()
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("dry_run", [True, False], ids=["shown", "handed in"])
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"nodes": 4}, "got 4 nodes and max_nodes=3. Change --nodes or goal.max_nodes."),
+        ({"gpus": 1}, "the goal allows cpu only, but got gpus=1. Leave gpus out, or change goal.d"),
+    ],
+    ids=["nodes", "gpus"],
+)
+def test_kubernetes_is_not_asked_for_more_than_the_goal_allows(
+    experiment, capsys, asked, message, dry_run
+):
+    given = {"image": "cerebro:1", "volume": "claim", "dry_run": dry_run}
+    with pytest.raises(UsageError) as caught:
+        launch.k8s(experiment, GOAL, **given, **asked)
+    assert message in str(caught.value)
+    assert capsys.readouterr().out == ""
+    assert not (experiment.parent / "called").exists()
+
+
+def test_what_the_goal_allows_is_launched(experiment, capsys):
+    launch.slurm(experiment, GOAL, nodes=3, dry_run=True)
+    assert "#SBATCH --nodes=3\n" in capsys.readouterr().out
+    given = {"image": "cerebro:1", "volume": "claim", "nodes": 3, "gpus": 0, "dry_run": True}
+    launch.k8s(experiment, GOAL, **given)
+    carried = yaml.safe_load(
+        next(yaml.safe_load_all(capsys.readouterr().out))["data"]["experiment.yaml"]
+    )
+    assert carried["goal"]["max_nodes"] == 3
+
+
 def test_on_ray_trials_hop_between_all_nodes(experiment, capsys):
     launch.slurm(experiment, ["parallel=mop", "epochs=3"], on="ray", dry_run=True)
     script = capsys.readouterr().out

@@ -111,13 +111,16 @@ def test_what_belongs_to_the_data_set_can_be_compared_with_other_changes():
     )
 
 
-def test_imagenet_is_preprocessed_as_its_network_expects():
+def test_imagenet_is_changed_and_preprocessed_as_its_network_expects():
     text = changed(
         "name: dummy\n  n_train: 64\n  n_valid: 32",
         "name: imagenet\n  train_dir: a\n  valid_dir: b",
     )
     found = load(text)
     assert found.space["data.preprocess"] == Constant("resnet50")
+    augment = {"shift": 0.33, "zoom": 0.5, "flip": True}
+    assert found.space["data.augment"] == Constant(augment)
+    assert yaml.safe_load(show_file(found, "recipe.yaml", []))["data"]["augment"] == augment
     assert found.source.options["train_dir"] == str(Path("a").absolute())
 
 
@@ -254,6 +257,7 @@ def test_wrong_overrides_say_which_and_list_what_exists(override, message):
         ("n_train: 64", "n_train: 0", 5, "`n_train >= 1` must hold"),
         ("n_train: 64", "augment: {rotate: 10}", 5, "unknown augmentation 'rotate'"),
         ("n_train: 64", "augment: {shift: 2}", 5, "shift is a share of the picture"),
+        ("n_train: 64", "augment: {zoom: 1}", 5, "`0 <= zoom < 1` must hold, but got zoom=1: "),
         ("out/run-1", "out/run 1", 2, "a run's name must start with a letter"),
     ],
     ids=str,
@@ -279,7 +283,8 @@ def test_errors_name_the_line(old, new, line, message):
         ("training.loss: [mse, rmse]", "unknown loss 'rmse'"),
         ("data.preprocess: [unit, other]", "preprocess must be unit, resnet50"),
         ("data.augment: [false, {rotate: 10}]", "unknown augmentation 'rotate'"),
-        ("data.augment: [false, sometimes]", "augment must be a mapping of shift, crop"),
+        ("data.augment: [{zoom: 0.1}, {zoom: -1}]", "`0 <= zoom < 1` must hold"),
+        ("data.augment: [false, sometimes]", "augment must be a mapping of shift, zoom"),
         ("training.momentum_correction: [true, 3]", "momentum_correction must be true or false"),
         (
             "training.lr_schedule: [cosine, [{start_epoch: 1, multiplier: -1}]]",

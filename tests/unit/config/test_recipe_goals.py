@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cerebro.config.recipe import check_nodes
-from cerebro.errors import UsageError
 from tests.unit.config.recipes import RECIPE, load, refused
 
 
@@ -32,8 +30,11 @@ def test_a_goal_keeps_to_its_devices():
         "mode": "max",
         "target": 0.9,
         "max_epochs": 40,
+        "devices": "cpu",
+        "max_nodes": 3,
     }
-    assert "the goal allows cpu only" in refused(GOAL, "device.gpu=0")
+    message = refused(GOAL, "device.gpu=0")
+    assert "the goal allows cpu only, but got 'cuda:0'. Change device.gpu or goal.devi" in message
     assert "the goal allows cuda only" in refused(GOAL, "goal.devices=cuda", "device.gpu=false")
 
 
@@ -43,15 +44,15 @@ def test_more_epochs_than_the_goal_allows_are_refused():
 
 
 def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
-    assert "got 4 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=4")
+    message = refused(GOAL, "launch.nodes=4")
+    assert message.startswith("override 'launch.nodes=4': `nodes <= goal.max_nodes` must hold")
+    assert "got 4 nodes and max_nodes=3. Change launch.nodes or goal.max_nodes." in message
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "5")
     assert "got 5 nodes and max_nodes=3" in refused(GOAL)
     # What the file would ask for does not hide what there is.
     assert "got 5 nodes and max_nodes=3" in refused(GOAL, "launch.nodes=2")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
-    check_nodes(load(GOAL).recipe, 3)
-    with pytest.raises(UsageError, match="got 4 nodes"):
-        check_nodes(load(GOAL).recipe, 4)
+    load(GOAL)
 
 
 @pytest.mark.parametrize(

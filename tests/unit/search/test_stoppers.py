@@ -161,6 +161,8 @@ def test_a_goal_is_a_mapping_and_goes_by_the_metric_of_the_run() -> None:
     assert goal.describe()["mode"] == "max"
     with pytest.raises(UsageError, match="needs its mode"):
         make_goal({"metric": "val_loss", "target": 1}, metric="val_accuracy", mode=Mode.MAX)
+    with pytest.raises(UsageError, match=r"unknown key of goal 'max_node'.*, devices, max_nodes\."):
+        make_goal({"target": 1, "max_node": 3}, metric="val_accuracy", mode=Mode.MAX)
     with pytest.raises(UsageError, match="a goal is a mapping"):
         make_goal(0.9, metric="val_accuracy", mode=Mode.MAX)  # type: ignore[arg-type]
 

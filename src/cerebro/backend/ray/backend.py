@@ -126,6 +126,11 @@ class RayBackend:
         return self._connect().places_per_node if self._is_there else None
 
     @property
+    def num_hosts(self) -> int | None:
+        """Nodes that have room for a worker by now; None where Ray is yet to be started."""
+        return self._connect().hosts if self._is_there else None
+
+    @property
     def threads_per_worker(self) -> int:
         """Cores of a worker, at least one."""
         return max(1, int(self._wish.resources.get("CPU", 1)))

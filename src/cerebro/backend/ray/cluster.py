@@ -110,6 +110,12 @@ class Cluster:
             )
         return found.pop() if found else 1
 
+    @property
+    def hosts(self) -> int:
+        """Nodes that have room for a worker."""
+        rooms = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        return sum(_places_in(room, self.needs) > 0 for room in rooms)
+
     def usual_needs(self, threads: int = 1, device: str = "auto") -> dict[str, float]:
         """What a worker gets if nobody says it: its cores, and a GPU where there are any."""
         needs = {"CPU": float(threads)}
