@@ -21,7 +21,7 @@ from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_budget
 from cerebro.run.parallel import Division, Mode, Parallel, StepCost, compare, divide
-from cerebro.run.request import Request, Resolved, choose, resolve
+from cerebro.run.request import Request, choose, resolve
 from cerebro.run.signals import Broken, StopRequested
 from cerebro.run.spec import read_document
 from cerebro.storage import Store, layout, open_store
@@ -121,7 +121,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
                 steps,
             ],
         )
-    told = compare(division.to_json(), step_s=steps.step_s, comm_s=steps.comm_s)
+    told = compare(division, step_s=steps.step_s, comm_s=steps.comm_s)
     if told is not None:
         logger.info("%s", told)
     if muster is not None:
@@ -215,7 +215,7 @@ def _as_started(request: Request, spot: Rendezvous) -> Division:
 def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
     """How the workers are divided: as they were started, as in the run so far, or as asked for."""
     asked, spot = request.parallel, ground.rendezvous
-    if spot is not None and (spot.is_spread or asked.mode is Mode.AUTO):
+    if spot is not None and (spot.is_spread or _is_shared(request, spot)):
         division = _as_started(request, spot)
     elif asked.mode is Mode.AUTO:
         division = _as_before(ground, wish) or _as_fits(ground, request, wish, dataset)
@@ -230,6 +230,13 @@ def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset
     if asked.mode is not Mode.MOP:
         logger.info("%s", division.describe())
     return division
+
+
+def _is_shared(request: Request, spot: Rendezvous) -> bool:
+    """Whether ranks that were started on one machine are there to train one trial together."""
+    asked = request.parallel
+    is_open = asked.mode is Mode.AUTO and asked.workers_per_trial is None
+    return is_open and spot.world > 1 and _count_trials(request) == 1
 
 
 def _as_before(ground: FitGround, wish: FitWish) -> Division | None:
@@ -285,18 +292,20 @@ def _count_trials(request: Request) -> int | None:
 def _gauge(
     ground: FitGround, request: Request, wish: FitWish, dataset: Dataset, division: Division
 ) -> StepCost | None:
-    resolved: Resolved = resolve(
-        dataclasses.replace(request, division=division), dataset, workers=1
+    single = dataclasses.replace(division, mode=Mode.MOP, ranks=1, gangs=ground.workers)
+    alone, together = (
+        resolve(dataclasses.replace(request, division=each), dataset, workers=1)
+        for each in (single, division)
     )
-    params = resolved.sampler.ask(0)
+    params = together.sampler.ask(0)
     if params is None:
         return None
     settings = _settings(ground, request, wish, division, "")
     return gauge(
         ground.make_backend(),
-        make_setup(resolved.spec, settings, ground.store),
+        make_setup(together.spec, settings, ground.store),
         dataset,
+        alone=alone.spec,
+        together=together.spec,
         params=params,
-        batch_size=resolved.spec.batch_size_of(params),
-        seed=request.seed,
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.ports import free_port
 from tests.cluster.ranks import cerebro, digest, make_project, started
+from tests.ports import free_port
 from tests.processes import hold
 
 
@@ -18,6 +18,9 @@ def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
     assert "rank 0 of 2 on" in leading
     assert "rank 1 of 2 on" in serving
     assert "the run has ended: best t0000 with val_loss" in serving
+    # The rank that leads shows how far it is, and nobody else does.
+    assert "x 1 epoch x" in leading
+    assert "x 1 epoch x" not in serving
     assert digest(experiment)
 
 

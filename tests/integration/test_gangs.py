@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from cerebro import Experiment, Task
+from cerebro.backend.gang.rendezvous import read_flags
 from cerebro.errors import ReplicaError
 from tests.unit.backend.ganging import GangTask, make_home
 
@@ -78,3 +81,89 @@ class ForgetfulTask(Task):
 def test_a_run_whose_replicas_drift_ends_with_what_is_wrong(home, task, message):
     with pytest.raises(ReplicaError, match=message):
         run(home, "drift", task(), backend="inline")
+
+
+class SlowTask(GangTask):
+    """Every row takes its time, so that two workers need half of it."""
+
+    def loss(self, model, batch, params):
+        if model.training:
+            time.sleep(0.02 * len(batch["x"]))
+        return super().loss(model, batch, params)
+
+
+@pytest.mark.parametrize(
+    ("task", "batch", "stack", "mode", "told"),
+    [
+        # Each of 13 rows takes 20 ms; to add up gradients takes a few at most.
+        (
+            SlowTask,
+            {"global_batch_size": 13},
+            False,
+            "ddp",
+            r"there is one trial, and a step takes \d",
+        ),
+        (
+            SlowTask,
+            {"batch_size": 8},
+            False,
+            "ddp",
+            r"a step of 8 rows takes \S+ ms alone and one of 16 ",
+        ),
+        (
+            GangTask,
+            {"global_batch_size": 8},
+            "auto",
+            "mop",
+            "sharing its batches costs the one trial more",
+        ),
+    ],
+    ids=["shared", "batches of each rank", "alone"],
+)
+def test_one_trial_is_shared_where_that_is_measured_to_pay(
+    home, caplog, task, batch, stack, mode, told
+):
+    caplog.set_level("INFO", "cerebro.run")
+    experiment = Experiment(name="auto", data=home / "data", store=home / "runs", workers=2)
+    result = experiment.run_fit(
+        # In a stack the loss would be called once.
+        task(),
+        {"lr": [0.1]},
+        1,
+        **batch,
+        parallel="auto",
+        stack=stack,
+        progress=False,
+    )
+    assert result.document.spec["parallel"]["mode"] == mode
+    before, after = (said for said in caplog.messages if "a step" in said)
+    assert re.search(rf"parallel {mode}: .*{told}", before)
+    assert re.search(r"MB of state sent at \S+ MB/s", before)
+    assert re.search(r"a step took \S+ ms, \S+ ms of it communication; predicted: \S+ ms", after)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "trials", "expected"),
+    [
+        (1, 1, ("mop", 1, 1)),
+        (2, 1, ("ddp", 2, 1)),
+        (2, 2, ("mop", 1, 2)),
+        (4, 2, ("hybrid", 2, 2)),
+    ],
+    ids=str,
+)
+def test_ranks_of_one_machine_are_divided_by_the_number_of_trials(home, ranks, trials, expected):
+    experiment = Experiment(
+        name="started",
+        data=home / "data",
+        store=home / "runs",
+        rendezvous=read_flags(nodes=1, procs=ranks, node=0, master=None),
+    )
+    rates = [0.1 * (1 + number) for number in range(trials)]
+    result = experiment.run_fit(
+        GangTask(), {"lr": rates}, 1, global_batch_size=8, parallel="auto", progress=False
+    )
+    spec = result.document.spec
+    found = spec["parallel"]["mode"], spec["gang"], spec["parallel"]["gangs"]
+    assert found == expected
+    assert [trial.status for trial in result.trials] == ["finished"] * trials

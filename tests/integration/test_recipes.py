@@ -13,7 +13,7 @@ import pytest
 import cerebro
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
-from cerebro.cli.recipe import check_pictures
+from cerebro.cli.recipe import check_pictures, tell_best
 from cerebro.cli.run import fit_experiment
 from cerebro.config.files import load_file
 from cerebro.config.recipe import RecipeExperiment
@@ -124,7 +124,7 @@ def test_every_recipe_that_comes_along_is_tried():
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_recipe_that_comes_along_runs(name, tmp_path):
+def test_a_recipe_that_comes_along_runs(name, tmp_path, capsys):
     write, overrides = SHIPPED[name]
     write()
     result, run = train(CONFIGS / f"{name}.yaml", *SMALL, f"output_dir={tmp_path}/out", *overrides)
@@ -134,7 +134,9 @@ def test_a_recipe_that_comes_along_runs(name, tmp_path):
     assert np.isfinite(curves["val_loss"]).all()
     assert curves["val_loss"].shape == (1,)
     if name == "imagenet_resnet":
-        assert 0 <= curves["val_top_k_categorical_accuracy"][0] <= 1
+        top_5 = curves["val_top_k_categorical_accuracy"][0]
+        tell_best(result, load_file(CONFIGS / f"{name}.yaml"))
+        assert f"best top-5 accuracy: {top_5:.4f} (t0000, epoch 1)" in capsys.readouterr().out
 
 
 def test_the_recipes_say_what_is_documented():
@@ -154,6 +156,7 @@ def test_the_recipes_say_what_is_documented():
         {"start_epoch": 80, "multiplier": 0.001},
     ]
     assert params["imagenet_resnet"]["optimizer.momentum"] == 0.9
+    assert params["imagenet_resnet"]["data.augment"] == {"shift": 0.33, "zoom": 0.5, "flip": True}
     rates = [
         cerebro.zoo.params.epoch_lr(params["mlp6"], cerebro.task.RunFacts(shard_rows=(640,)), epoch)
         for epoch in (0, 9, 10, 19, 20, 39)
@@ -207,6 +210,26 @@ def test_two_workers_on_a_trial_scale_and_warm_up_its_rate():
     curves = history(run)
     assert int(curves["n_ranks"]) == 2
     assert curves["lr"].tolist() == pytest.approx([0.015, 0.02], rel=1e-12)
+
+
+def test_the_rates_of_trials_that_hop_are_not_scaled_by_the_number_of_workers():
+    Path("recipe.yaml").write_text(RECIPE)
+    changes = ("parallel=mop", "workers=2", "optimizer.lr_scaling=linear")
+    _, run = train("recipe.yaml", *changes, "search.space.optimizer.lr=[0.01, 0.1]")
+    curves = [history(run / "trials" / trial)["lr"].tolist() for trial in ("t0000", "t0001")]
+    assert curves == [pytest.approx([0.01, 0.001]), pytest.approx([0.1, 0.01])]
+
+
+def test_a_run_shows_the_graph_of_its_model_in_tensorboard():
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    Path("recipe.yaml").write_text(RECIPE)
+    _, run = train("recipe.yaml", "training.n_epochs=1")
+    events = [
+        event
+        for path in (run / "tensorboard" / "t0000").iterdir()
+        for event in loader.EventFileLoader(str(path)).Load()
+    ]
+    assert sum(bool(event.graph_def) for event in events) == 1
 
 
 def test_trials_that_differ_in_numbers_alone_are_stacked():

@@ -157,6 +157,8 @@ class Failure:
     error: str
     #: Whether the visit may be tried with a smaller micro batch (`VisitCall.smaller_micro_batch`).
     is_splittable: bool = False
+    #: Whether its process can do nothing any more: its GPU has failed.
+    is_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

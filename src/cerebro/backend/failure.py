@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from dataclasses import replace
+from typing import Any
 
 from cerebro.backend.base import Failure, FailureKind
 from cerebro.backend.gang.ends import RankFailed
@@ -26,8 +29,8 @@ _KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (ReplicaError, FailureKind.FATAL),
     (UsageError, FailureKind.USAGE),
 )
-#: The class of errors that PyTorch raises for what went wrong on a GPU.
-OF_A_GPU = "AcceleratorError"
+#: The class of errors that PyTorch raises for what went wrong on a GPU, since 2.8.
+_OF_A_GPU = "AcceleratorError"
 _HINT = "Use fewer workers, or a smaller batch_size or model."
 
 
@@ -55,3 +58,22 @@ def describe_failure(error: BaseException) -> Failure:
         error=name,
         is_splittable=isinstance(error, OutOfMemory) and error.is_splittable,
     )
+
+
+def own_failure(error: BaseException) -> Failure:
+    """What went wrong in this process: if its GPU has failed, that, however it was told.
+
+    Libraries under PyTorch have other words for it, which are not those of an error of the GPU.
+    """
+    failure = describe_failure(error)
+    # What befell another rank says nothing about this one.
+    is_own = failure.kind is FailureKind.ERROR and not isinstance(error, RankFailed)
+    if is_own and failure.error == _OF_A_GPU:
+        return replace(failure, is_spent=True)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        try:
+            torch.cuda.current_stream().query()
+        except RuntimeError as failed:
+            return replace(describe_failure(failed), is_spent=True)
+    return failure

@@ -29,7 +29,7 @@ from cerebro.backend.base import (
     Source,
     StateRef,
 )
-from cerebro.backend.failure import OF_A_GPU, describe_failure
+from cerebro.backend.failure import describe_failure
 from cerebro.backend.killer import Killer
 from cerebro.backend.limits import Limits
 from cerebro.backend.local_worker import LocalWorker
@@ -312,7 +312,7 @@ class LocalBackend:
         elif isinstance(message, VisitFailed):
             self._free(given)
             self._events.append(Failed(index, call, message.failure))
-            worker.is_spent = message.failure.error == OF_A_GPU
+            worker.is_spent = message.failure.is_spent
             if message.failure.kind is FailureKind.MEMORY and worker.device != "cpu":
                 # Others may share the device: what they keep for later is what it lacks now.
                 for other in self._workers.values():

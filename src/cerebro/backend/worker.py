@@ -10,14 +10,13 @@ import os
 import pickle
 import signal
 import sys
-from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import cast
 
 from cerebro.backend.arena import Mapping, Slot
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
-from cerebro.backend.failure import OF_A_GPU, describe_failure
-from cerebro.backend.gang.ends import RankFailed, RankLost
+from cerebro.backend.failure import describe_failure, own_failure
+from cerebro.backend.gang.ends import RankLost
 from cerebro.backend.opening import introduce
 from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
@@ -138,24 +137,6 @@ def _answer(message: RunJob, runner: Runner, connection: Connection) -> VisitFai
     return failed
 
 
-def own_failure(error: Exception) -> Failure:
-    """What went wrong in this process: if its GPU has failed, that, however it was told.
-
-    Libraries under PyTorch have other words for it, which are not those of an error of the GPU.
-    """
-    torch: Any = sys.modules.get("torch")
-    if type(error).__name__ != OF_A_GPU and torch is not None and torch.cuda.is_initialized():
-        try:
-            torch.cuda.current_stream().query()
-        except RuntimeError as failed:
-            return describe_failure(failed)
-    failure = describe_failure(error)
-    if isinstance(error, RankFailed):
-        # Whatever befell the other rank, the GPU of this one has not failed.
-        failure = replace(failure, error=type(error).__name__)
-    return failure
-
-
 def _failed(failure: Failure, runner: Runner) -> VisitFailed:
     """The answer; by now the error has gone, and with it what its frames held."""
     if failure.kind is FailureKind.MEMORY:
@@ -165,8 +146,10 @@ def _failed(failure: Failure, runner: Runner) -> VisitFailed:
 
 def _require_gpu(answer: object) -> None:
     """End this process after an error of its GPU: all that it would do there later fails, too."""
-    if isinstance(answer, VisitFailed) and answer.failure.error == OF_A_GPU:
+    if isinstance(answer, VisitFailed) and answer.failure.is_spent:
         print("cerebro: this worker ends, as its GPU fails it from now on", file=sys.stderr)
+        # What the visit has printed may be what its author looks for.
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 

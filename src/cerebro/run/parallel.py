@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, SupportsIndex, TypeAlias, cast
 
 from cerebro.errors import UsageError
@@ -51,23 +51,40 @@ class Parallel:
 class StepCost:
     """Seconds of a training step, measured."""
 
-    #: Of a whole batch on one worker.
+    #: Of a batch on one worker.
     alone_s: float
-    #: Of the same batch on all of them, and how much of it they waited for each other.
+    #: Of a batch on all of them, and how much of it they waited for each other.
     together_s: float
     comm_s: float
     workers: int
-    #: Of a trial's state.
+    #: Of a trial's state, which is sent to all of them before a visit of so many steps.
     state_bytes: int = 0
+    send_s: float = 0.0
+    visit_steps: int = 1
+    #: Of a batch alone and of one together, which differ where each worker has one of its own.
+    alone_rows: int = 1
+    rows: int = 1
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether rows are trained faster together, what a visit takes in addition included."""
+        shared_s = (self.together_s + self.send_s / self.visit_steps) / self.rows
+        return shared_s <= (1 - _GAIN) * self.alone_s / self.alone_rows
+
+    def describe(self) -> str:
+        """For people."""
+        alone, shared = "", ""
+        if self.rows != self.alone_rows:
+            alone, shared = f" of {self.alone_rows} rows", f"one of {self.rows} "
+        speed = f" sent at {self.state_bytes / self.send_s / 1e6:.3g} MB/s" if self.send_s else ""
+        return (
+            f"a step{alone} takes {_ms(self.alone_s)} alone and {shared}{_ms(self.together_s)} "
+            f"with {self.workers} workers, {_ms(self.comm_s)} of it communication "
+            f"({self.state_bytes / 1e6:.3g} MB of state{speed})"
+        )
 
     def to_json(self) -> dict[str, Json]:
-        return {
-            "alone_s": self.alone_s,
-            "together_s": self.together_s,
-            "comm_s": self.comm_s,
-            "workers": self.workers,
-            "state_bytes": self.state_bytes,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,31 +208,37 @@ def _auto(workers: int, trials: int | None, cost: StepCost | None) -> Division:
     if cost is None:
         reason = "as there is one trial"
         return Division(mode=Mode.DDP, ranks=workers, gangs=1, reason=reason)
-    told = (
-        f"a step takes {1e3 * cost.alone_s:.3g} ms alone and {1e3 * cost.together_s:.3g} ms with "
-        f"{workers} workers, {1e3 * cost.comm_s:.3g} ms of it communication "
-        f"({cost.state_bytes / 1e6:.3g} MB of state)"
-    )
-    if cost.together_s > (1 - _GAIN) * cost.alone_s:
+    if not cost.is_worth_it:
+        told = cost.describe()
         return hop(f"as sharing its batches costs the one trial more than it saves: {told}")
-    reason = f"as there is one trial, and {told}"
+    reason = f"as there is one trial, and {cost.describe()}"
     return Division(mode=Mode.DDP, ranks=workers, gangs=1, reason=reason, cost=cost.to_json())
 
 
-def compare(division: Mapping[str, Json], *, step_s: float, comm_s: float) -> str | None:
-    """What was predicted of a step beside what it took; None where nothing was.
+def compare(division: Division, *, step_s: float, comm_s: float) -> str | None:
+    """What a step of a run took beside what was predicted; None where it had no choice.
 
-    >>> compare({"mode": "ddp", "cost": {"together_s": 0.01}}, step_s=0.012, comm_s=0.002)
+    >>> cost = {"together_s": 0.01}
+    >>> shared = Division(mode=Mode.DDP, ranks=2, gangs=1, reason="", cost=cost)
+    >>> compare(shared, step_s=0.012, comm_s=0.002)
     'a step took 12 ms, 2 ms of it communication; predicted: 10 ms'
     """
-    cost = cast("Mapping[str, float]", division.get("cost") or {})
-    if not cost or step_s <= 0:
+    cost = cast("Mapping[str, float]", division.cost)
+    if step_s <= 0 or (division.ranks == 1 and not cost):
         return None
-    expected = cost["together_s"] if division["mode"] != Mode.MOP else cost["alone_s"]
-    return (
-        f"a step took {1e3 * step_s:.3g} ms, {1e3 * comm_s:.3g} ms of it communication; "
-        f"predicted: {1e3 * expected:.3g} ms"
-    )
+    told = f"a step took {_ms(step_s)}, {_ms(comm_s)} of it communication"
+    if cost:
+        expected = cost["together_s"] if division.ranks > 1 else cost["alone_s"]
+        told += f"; predicted: {_ms(expected)}"
+    # Each worker has computed its part of the rows: one would not take longer than all in turn.
+    most_s = division.ranks * (step_s - comm_s)
+    if most_s < step_s:
+        told += f". One worker alone would have taken {_ms(most_s)} at most: parallel='mop'"
+    return told
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def _workers_per_trial(value: object) -> WorkersPerTrial:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 
-from cerebro.backend.base import Failure, FailureKind
+from cerebro.backend.base import Failed, Failure, FailureKind
+from cerebro.backend.failure import own_failure
 from cerebro.backend.gang.ends import RankFailed, pack_failure, unpack_failure
-from cerebro.backend.worker import own_failure
+from cerebro.errors import ReplicaError
+from cerebro.run.answers import fatal_error
+from cerebro.train.visit import OutOfMemory, VisitCall
 
 ASSERT = "CUDA error: device-side assert triggered"
 
@@ -38,13 +43,27 @@ def test_an_error_after_which_a_gpu_is_of_no_use_is_told_as_that(monkeypatch):
     on_a_gpu(monkeypatch, torch.AcceleratorError(ASSERT))
     failure = caught(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling cublas"))
     assert failure.message == f"AcceleratorError: {ASSERT}"
-    assert failure.error == "AcceleratorError"
+    assert failure.is_spent
     assert "CUBLAS_STATUS_NOT_INITIALIZED" in failure.traceback
 
 
 def test_an_error_is_told_as_it_is_where_the_gpu_works(monkeypatch):
     on_a_gpu(monkeypatch, None)
-    assert caught(ValueError("x")).message == "ValueError: x"
+    failure = caught(ValueError("x"))
+    assert (failure.message, failure.is_spent) == ("ValueError: x", False)
+
+
+def test_a_gpu_without_memory_works(monkeypatch):
+    on_a_gpu(monkeypatch, None)
+    error = OutOfMemory("the device is full")
+    error.__cause__ = torch.AcceleratorError("CUDA error: out of memory")
+    failure = caught(error)
+    assert (failure.kind, failure.is_spent) == (FailureKind.MEMORY, False)
+
+
+def test_older_versions_of_pytorch_have_no_name_for_it(monkeypatch):
+    on_a_gpu(monkeypatch, RuntimeError(ASSERT))
+    assert caught(RuntimeError(ASSERT)).is_spent
 
 
 def test_the_gpu_of_a_leader_has_not_failed_where_that_of_another_rank_has():
@@ -52,4 +71,13 @@ def test_the_gpu_of_a_leader_has_not_failed_where_that_of_another_rank_has():
     told = unpack_failure(pack_failure(failed), 1)
     assert told.message == f"AcceleratorError: {ASSERT} (rank 1)"
     assert (told.kind, told.signature) == (FailureKind.ERROR, failed.signature)
-    assert caught(RankFailed(1, told)).error == "RankFailed"
+    assert failed.is_spent
+    assert not caught(RankFailed(1, told)).is_spent
+
+
+def test_replicas_that_differ_are_told_as_that_by_whichever_rank():
+    told = unpack_failure(pack_failure(caught(ReplicaError("a row is missing"))), 1)
+    call = cast(VisitCall, None)
+    error = fatal_error(Failed(0, call, caught(RankFailed(1, told))), is_probing=False)
+    assert isinstance(error, ReplicaError)
+    assert str(error) == "a row is missing (rank 1)"

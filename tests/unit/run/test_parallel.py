@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cerebro.errors import UsageError
@@ -50,20 +52,52 @@ def test_one_trial_is_shared_only_where_that_pays():
     assert shape(auto, workers=2, trials=1, cost=SLOW) == ("mop", 1, 2)
 
 
+def test_sending_the_state_before_each_visit_counts():
+    auto = Parallel(mode=Mode.AUTO)
+    for visit_steps, expected in ((10, ("ddp", 2, 1)), (2, ("mop", 1, 2))):
+        cost = replace(FAST, send_s=0.010, visit_steps=visit_steps)
+        assert shape(auto, workers=2, trials=1, cost=cost) == expected
+
+
+def test_rows_are_compared_where_a_batch_alone_is_smaller():
+    auto = Parallel(mode=Mode.AUTO)
+    cost = replace(SLOW, alone_rows=64, rows=128)
+    found = divide(auto, workers=2, trials=1, cost=cost)
+    assert (str(found.mode), found.ranks) == ("ddp", 2)
+    assert "a step of 64 rows takes 10 ms alone and one of 128 12 ms with 2 workers" in found.reason
+
+
 def test_the_reason_names_what_was_measured():
     told = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=SLOW).describe()
     assert told == (
         "parallel mop: 2 workers, as sharing its batches costs the one trial more than it saves: a "
         "step takes 10 ms alone and 12 ms with 2 workers, 7 ms of it communication (4 MB of state)"
     )
+    sent = replace(SLOW, send_s=0.02)
+    told = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=sent).describe()
+    assert "(4 MB of state sent at 200 MB/s)" in told
 
 
 def test_what_was_predicted_is_told_beside_what_was_reached():
     shared = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=FAST)
-    told = compare(shared.to_json(), step_s=0.007, comm_s=0.002)
+    told = compare(shared, step_s=0.007, comm_s=0.002)
     assert told == "a step took 7 ms, 2 ms of it communication; predicted: 6 ms"
-    asked = divide(Parallel(mode=Mode.DDP), workers=2, trials=1)
-    assert compare(asked.to_json(), step_s=0.007, comm_s=0.002) is None
+    alone = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=SLOW)
+    told = compare(alone, step_s=0.011, comm_s=0.0)
+    assert told == "a step took 11 ms, 0 ms of it communication; predicted: 10 ms"
+    hopping = divide(Parallel(mode=Mode.MOP), workers=2, trials=1)
+    assert compare(hopping, step_s=0.007, comm_s=0.0) is None
+
+
+def test_workers_that_were_not_worth_it_are_told_whoever_has_asked_for_them():
+    asked = divide(Parallel(mode=Mode.DDP), workers=3, trials=1)
+    told = compare(asked, step_s=0.010, comm_s=0.002)
+    assert told == "a step took 10 ms, 2 ms of it communication"
+    told = compare(asked, step_s=0.010, comm_s=0.008)
+    assert told == (
+        "a step took 10 ms, 8 ms of it communication. One worker alone would have taken 6 ms at "
+        "most: parallel='mop'"
+    )
 
 
 @pytest.mark.parametrize(

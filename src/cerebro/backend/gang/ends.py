@@ -38,7 +38,9 @@ class RankLost(Exception):
 
     def end_process(self) -> NoReturn:
         """End this process in the way in which the rank did, so that its driver is told that."""
-        print(f"cerebro: this worker {self}", file=sys.stderr, flush=True)
+        print(f"cerebro: this worker {self}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
         if self.code is not None and self.code < 0:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(-self.code, signal.SIG_DFL)

@@ -92,7 +92,7 @@ class GangRunner(VisitRunner):
         if end is not None:
             # Not as the broken gang's consequence: what that refers to would be kept.
             raise end
-        return after, replace(report, hop_s=report.hop_s + sent_s)
+        return after, replace(report, hop_s=report.hop_s + sent_s, send_s=sent_s)
 
     def free(self) -> None:
         super().free()

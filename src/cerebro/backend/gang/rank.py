@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from cerebro.backend.base import Failure, FailureKind, Setup
-from cerebro.backend.failure import describe_failure
+from cerebro.backend.failure import describe_failure, own_failure
 from cerebro.backend.gang.ends import pack_failure
 from cerebro.backend.gang.follower import AGAIN, FAILED, REFUSED, STOPPED
 from cerebro.backend.gang.identity import identify, require_join
 from cerebro.backend.gang.interface import address_towards
 from cerebro.backend.gang.message import unpack_call
 from cerebro.backend.gang.rendezvous import split_address
-from cerebro.backend.worker import STOP_SIGNALS, die_with_parent, own_failure
+from cerebro.backend.worker import STOP_SIGNALS, die_with_parent
 from cerebro.errors import UsageError, WorkerError
 from cerebro.train.gang.group import Gang, GangBroken
 from cerebro.train.gang.meeting import Visitor
@@ -87,12 +87,17 @@ def _follow(given: dict[str, Any]) -> int:
     if runner is None or failure is not None:
         return _say_why_not(visitor, cast(Failure, failure))
     gradients = visitor.come(identify(runner, place, rank))
-    gang = visitor.connect(
-        place.size,
-        own_host=address_towards(host),
-        check_every=place.check_every,
-        gradients=gradients,
-    )
+    try:
+        gang = visitor.connect(
+            place.size,
+            own_host=address_towards(host),
+            check_every=place.check_every,
+            gradients=gradients,
+        )
+    except GangBroken as error:
+        # The leader knows no more than that this rank has ended.
+        print(f"cerebro: rank {rank} cannot join: {error}", file=sys.stderr)
+        raise
     cast(Any, runner.framework).join(gang)
     return _serve(runner, gang, visitor, is_first=given["seat"] == 0)
 

@@ -73,7 +73,7 @@ def find_rendezvous(
     master: str | None = None,
     patience_s: float | None = None,
 ) -> Rendezvous | None:
-    """What flags or environment say; None where there is one rank only.
+    """What flags or environment say; None where no flag does, and the environment has one rank.
 
     Args:
         environ: The environment; `CEREBRO_PATIENCE_S` in it is how long to wait for rank 0.
@@ -116,7 +116,7 @@ def _find(
     )
 
 
-def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rendezvous | None:
+def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rendezvous:
     """Node i of `nodes` owns the ranks from i * procs on, `procs` of them."""
     if nodes < 1 or procs < 1:
         raise UsageError(f"`-n >= 1` and `-np >= 1` must hold, but got -n {nodes} -np {procs}.")
@@ -125,8 +125,6 @@ def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rend
             f"`0 <= -nr < -n` must hold, but got -nr {node} of -n {nodes}: nodes are numbered "
             f"from 0 to {nodes - 1}."
         )
-    if nodes == 1 and procs == 1:
-        return None
     if nodes > 1 and master is None:
         raise UsageError(
             f"{nodes} nodes must know where to meet, but got no --master. Give all of them "

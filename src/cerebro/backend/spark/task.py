@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
-from cerebro.backend.failure import describe_failure
+from cerebro.backend.failure import describe_failure, own_failure
 from cerebro.backend.opening import introduce
 from cerebro.backend.spark.context import this_task
 from cerebro.backend.spark.devices import gpu_number
@@ -42,10 +42,12 @@ def perform(charter: Any, order: bytes, rows: Iterable[object]) -> list[bytes]:
         charter: A broadcast variable with a pickled `Charter`.
         rows: What the partition holds. A process that leaves some of it unread is not kept.
     """
-    for _ in rows:
-        pass
     before = PROGRESS.batches
     message = _obey(charter, decode(order))
+    # One whose GPU has failed is of no use any more.
+    if not (isinstance(message, VisitFailed) and message.failure.is_spent):
+        for _ in rows:
+            pass
     batches = PROGRESS.batches - before
     try:
         return [_packed(message, batches)]
@@ -82,7 +84,7 @@ def _carry_out(order: Order, runner: Runner) -> Message:
             return _visit(order, order.call, cast(VisitRunner, runner))
         return JobDone(order.call.run(runner) if order.call else None)
     except (Exception, SystemExit) as error:
-        failure = describe_failure(error)
+        failure = own_failure(error)
     return _failed(failure)
 
 
