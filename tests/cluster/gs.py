@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.cluster.downloads import ROOT
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 from tests.processes import wait_for
 
 START_S = 180.0

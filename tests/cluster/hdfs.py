@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from tests.cluster.downloads import unpack
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 from tests.processes import wait_for
 
 #: The last release that came with the servers.

@@ -21,7 +21,7 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 from tests.processes import wait_for
 
 #: A node that is killed is known to be dead after some 2 s, not 15; one that is slow is not.

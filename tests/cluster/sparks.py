@@ -15,7 +15,7 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 from tests.processes import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,7 +13,7 @@ import psutil
 
 from cerebro.launch.service import MODULE, NAMES
 from cerebro.storage.workspace import Settings, make_private, write_settings
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 
 DEADLINE_S = 90.0
 

@@ -15,6 +15,8 @@ import pytest
 from tests.integration.project import Project, environment, make_project
 from tests.processes import is_alive, wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:

@@ -8,12 +8,29 @@ from cerebro import Result
 from cerebro.backend import LocalBackend
 from cerebro.backend.limits import Limits
 from cerebro.testing.history import check
+from cerebro.testing.toy import FaultPlan
 from cerebro.types import TrialStatus
 from tests.experiments import fit_toy, learnt, make_toy_data, toy_spec
 from tests.integration.project import make_project
 
 LRS = [0.5, 0.05]
-LIMITS = Limits(stall_s=1.0, stop_s=0.2)
+STALL = Limits(stall_s=1.0)
+SILENCE = Limits(heartbeat_s=1.0)
+
+
+class JudgingBackend(LocalBackend):
+    """Limits are for visits in which a worker hangs; all others have the time that they need."""
+
+    def __init__(self, log_dir, limits):
+        super().__init__(log_dir=log_dir, limits=Limits(stop_s=0.2))
+        self._judged = limits
+
+    def submit(self, worker, call, source, *, consume=False):
+        if worker in self._workers:
+            plan = FaultPlan.of(call.params[0])
+            hangs = plan is not None and plan.strikes(call)
+            self._workers[worker].watch._limits = self._judged if hangs else self._limits
+        super().submit(worker, call, source, consume=consume)
 
 
 @pytest.fixture
@@ -22,9 +39,9 @@ def data(folder):
     return folder / "data"
 
 
-def run(folder, data, fail, limits=LIMITS):
+def run(folder, data, fail, limits=STALL):
     spec = toy_spec(data, {"fail": fail, "lr": LRS})
-    backend = LocalBackend(log_dir=str(folder / "logs"), limits=limits)
+    backend = JudgingBackend(str(folder / "logs"), limits)
     fit_toy(folder / "sick", spec, workers=2, backend=backend, threaded=True)
     check(folder / "sick")
     return Result.open(folder / "sick")
@@ -39,8 +56,7 @@ def test_a_visit_that_hangs_once_is_moved_and_the_result_is_the_same(folder, dat
 
 
 def test_a_stopped_worker_is_replaced_and_the_result_is_the_same(folder, data):
-    limits = Limits(heartbeat_s=1.0, stop_s=0.2)
-    run(folder, data, [{"kind": "stop", "epoch": 1, "attempts": 1}], limits)
+    run(folder, data, [{"kind": "stop", "epoch": 1, "attempts": 1}], SILENCE)
     fit_toy(folder / "well", toy_spec(data, {"fail": [None], "lr": LRS}))
     found, healthy = learnt(folder / "sick"), learnt(folder / "well")
     assert [trial[1:] for trial in found.values()] == [trial[1:] for trial in healthy.values()]

@@ -21,7 +21,7 @@ from traitlets.config import Config
 
 from cerebro import Result
 from cerebro.storage.workspace import Settings, make_private, write_settings
-from tests.cluster.ports import free_port
+from tests.ports import free_port
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent.parent / "notebooks"
 CHANNELS = ("shell", "iopub", "stdin", "hb", "control")

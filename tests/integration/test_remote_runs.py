@@ -22,6 +22,8 @@ from cerebro.testing.toy import ToyTask
 from tests.buckets import BucketTask
 from tests.processes import hold, wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 SPACE = {"lr": [0.5, 0.05]}
 FIT = {"num_epochs": 2, "batch_size": 16, "metric": "val_loss", "mode": "min"}
 

@@ -14,7 +14,7 @@ from cerebro.testing.history import check
 from tests.experiments import SPACE, fast_folder, fit_toy, make_toy_data, outcome, toy_spec
 from tests.processes import count_lines, count_visits, driving, hold, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}
 EPOCHS = 4

@@ -140,17 +140,20 @@ class Lease:
         _HELD.add(mine.nonce)
         try:
             self._claim(number + 1, mine)
+            self._number, self._mine = number + 1, mine
+            self._trusted_until = began_s + self._lease_s
+            self._lost = None
+            self._forget_before(number + 1)
+            self._is_over.clear()
+            self._store.guard = self.check
+            self._thread = threading.Thread(target=self._keep, name="cerebro-lease", daemon=True)
+            self._thread.start()
         except BaseException:
+            # Nobody renews it: whoever comes next may watch it, and take it over.
+            self._is_over.set()
+            self._thread = self._mine = self._store.guard = None
             _HELD.discard(mine.nonce)
             raise
-        self._number, self._mine = number + 1, mine
-        self._trusted_until = began_s + self._lease_s
-        self._lost = None
-        self._forget_before(number + 1)
-        self._is_over.clear()
-        self._store.guard = self.check
-        self._thread = threading.Thread(target=self._keep, name="cerebro-lease", daemon=True)
-        self._thread.start()
 
     def release(self) -> None:
         """Give the lease back; nothing happens if it is not held."""
@@ -249,9 +252,13 @@ class Lease:
         return _current(self._store, self._path)
 
     def _forget_before(self, number: int) -> None:
-        for old in _numbers(self._store, self._path):
-            if old < number:
-                self._store.unguarded().remove(_name(self._path, old))
+        """Remove what counts no more; what stays, whoever takes the lease next removes."""
+        try:
+            for old in _numbers(self._store, self._path):
+                if old < number:
+                    self._store.unguarded().remove(_name(self._path, old))
+        except StoreError as error:
+            logger.warning("earlier leases of this run could not be removed: %s", error)
 
     def _refuse(self, found: _Lease | None) -> NoReturn:
         who = "another driver"

@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import threading
+from pathlib import Path
 from typing import ClassVar
 
 from cerebro.testing.toy import ToyFramework, ToyTask
@@ -16,15 +17,16 @@ class SpinningTask(ToyTask):
 
 
 class Spinning(ToyFramework):
-    """With `spin` its loss never returns."""
+    """With `spin` its loss never returns; it makes the file of that name."""
 
     def _loop(self, call, index, shard, tensors):
         if call.params[0].get("spin"):
-            spin_for_ever()
+            spin_for_ever(Path(call.params[0]["spin"]))
         return super()._loop(call, index, shard, tensors)
 
 
-def spin_for_ever():
+def spin_for_ever(mark):
+    mark.touch()
     while True:
         pass
 

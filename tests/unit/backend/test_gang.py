@@ -29,6 +29,7 @@ from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
 from cerebro.train.visit import State
 from cerebro.types import Split
+from tests.ports import free_port
 from tests.processes import is_alive, started_by_tests, wait_for
 from tests.unit.backend.ganging import GangTask
 from tests.unit.train.bare import allocate
@@ -154,10 +155,7 @@ class Elsewhere:
     """A leader with an address, and a follower that comes by itself."""
 
     def __init__(self, session, log, address=""):
-        if not address:
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.address = address
+        self.address = address or f"127.0.0.1:{free_port()}"
         self.place = GangPlace(size=2, local=1, address=self.address, check_every=50)
         self.setup = setup_of(session, self.place)
         self.log = log

@@ -1,29 +1,33 @@
-"""Workers of the local backend that hang, in every way, with limits of a second or so."""
+"""Workers of the local backend that hang, in every way.
+
+They have all the time that they need until they are where they hang; then a second or so.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
+import math
 import os
 import signal
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cerebro.backend import LocalBackend
-from cerebro.backend.base import Done, Lost
+from cerebro.backend.base import Done, Lost, Posted
 from cerebro.backend.limits import Limits
 from cerebro.errors import WorkerError
 from cerebro.testing.backend_session import Session, make_call, wait_until_gone
+from tests.processes import wait_for
 from tests.unit.backend.forking import ForkingTask
 from tests.unit.backend.hanging import BreakingTask, ReadyTask, SpinningTask
 
-#: For one that is there, and does nothing. So no other limit is ever reached.
-STALL = Limits(heartbeat_s=10.0, stall_s=1.0)
-#: The same for one that has something to do before.
-LONG_STALL = replace(STALL, stall_s=3.0)
+#: For one that is there, and does nothing.
+STALL = Limits(stall_s=1.0)
 #: For one whose process does nothing at all.
 SILENCE = Limits(heartbeat_s=1.0)
-#: From SIGTERM to SIGKILL, for one that does not end by itself.
-STUBBORN_S = 0.2
+#: For one that does not end by itself: from SIGTERM to SIGKILL.
+STUBBORN = Limits(stop_s=0.2)
 
 
 @pytest.fixture
@@ -31,8 +35,8 @@ def begin(tmp_path):
     """Starts workers for a task, with these limits."""
     backends = []
 
-    def start(task=None, limits=STALL, workers=1):
-        backends.append(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits))
+    def start(task=None, limits=None, workers=1):
+        backends.append(LocalBackend(log_dir=str(tmp_path / "logs"), limits=limits or Limits()))
         session = Session(backends[-1], tmp_path)
         session.start(workers, task)
         return session
@@ -42,16 +46,48 @@ def begin(tmp_path):
         backend.stop()
 
 
-def spare_successors(session):
-    """Workers that start from now on are well, and have the time that they need."""
-    session.backend._limits = Limits(stop_s=session.backend._limits.stop_s)
+def limit(session, limits):
+    """Judge worker 0 by these limits from now on, and no other."""
+    session.backend._workers[0].watch._limits = limits
+    session.backend._look_at = -math.inf
 
 
-def lose(session, call):
-    """Run a visit in which the worker hangs; how it was lost. Another must take its place."""
+def serve_until(session, condition):
+    """Let the backend see to its workers until something holds."""
+
+    def tell():
+        try:
+            wait_for(condition, "what was waited for")
+        finally:
+            session.backend.post("it holds")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        telling = pool.submit(tell)
+        session.next(Posted)
+        telling.result()
+
+
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def ignores_sigterm(pid):
+    found = Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0]
+    return bool(int(found, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def lose(session, call, has_come, limits):
+    """Run a visit; once its worker has come to where it hangs it is judged. How it was lost."""
     pid = session.pids[0]
     session.backend.submit(0, call, None)
-    spare_successors(session)
+    serve_until(session, lambda: has_come(pid))
+    limit(session, limits)
+    return see_off(session, call)
+
+
+def see_off(session, call):
+    """How the worker of this visit was lost; another must take its place."""
+    pid = session.pids[0]
     lost = session.next(Lost)
     assert (lost.worker, lost.call) == (0, call)
     assert not lost.is_memory
@@ -63,39 +99,45 @@ def lose(session, call):
 
 
 def test_a_visit_that_makes_no_progress_is_ended_and_its_worker_replaced(begin):
-    assert lose(begin(), make_call(fail="hang")) == "hung: no batch for 1 s"
+    session = begin()
+    cause = lose(session, make_call(fail="hang"), lambda pid: session.backend.progress(), STALL)
+    assert cause == "hung: no batch for 1 s"
 
 
 def test_an_endless_loop_of_the_task_is_found_though_its_process_lives(begin, tmp_path):
-    session = begin(SpinningTask(), LONG_STALL)
-    assert lose(session, make_call(spin=True)) == "hung: no batch for 3 s"
+    spins = tmp_path / "spins"
+    # It tells where it is before it ends.
+    session = begin(SpinningTask(), Limits(stop_s=60.0))
+    cause = lose(session, make_call(spin=str(spins)), lambda pid: spins.exists(), STALL)
+    assert cause == "hung: no batch for 1 s"
     # And people see where.
     assert "spin_for_ever" in (tmp_path / "logs/worker-0.log").read_text()
 
 
 def test_a_stopped_process_is_found_by_its_heartbeat(begin):
-    session = begin(limits=SILENCE)
-    assert lose(session, make_call(fail="stop")) == "hung: no heartbeat for 1 s"
+    cause = lose(begin(), make_call(fail="stop"), is_stopped, SILENCE)
+    assert cause == "hung: no heartbeat for 1 s"
 
 
 def test_a_worker_that_ignores_sigterm_is_killed(begin):
-    session = begin(limits=replace(STALL, stop_s=STUBBORN_S))
-    assert lose(session, make_call(fail="stubborn")) == "hung: no batch for 1 s"
+    session = begin(limits=STUBBORN)
+    cause = lose(session, make_call(fail="stubborn"), ignores_sigterm, STALL)
+    assert cause == "hung: no batch for 1 s"
 
 
 def test_what_a_hung_task_has_started_ends_with_it(begin, tmp_path):
-    limits = replace(LONG_STALL, stop_s=STUBBORN_S)
-    session = begin(ForkingTask(tmp_path / "pid"), limits)
-    lose(session, make_call(fail="stubborn"))
+    session = begin(ForkingTask(tmp_path / "pid"), STUBBORN)
+    lose(session, make_call(fail="stubborn"), ignores_sigterm, STALL)
     wait_until_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_a_state_that_a_hung_visit_was_given_is_as_it_was(begin):
-    session = begin(limits=LONG_STALL)
+    session = begin()
     state = session.train(0, make_call())
-    before = session.content(state)
+    before, batches = session.content(state), session.backend.progress()
     session.backend.submit(0, make_call(1, fail={"kind": "hang", "step": 1}), state)
-    spare_successors(session)
+    serve_until(session, lambda: session.backend.progress() > batches)
+    limit(session, STALL)
     session.next(Lost)
     session.join()
     assert session.content(state) == before
@@ -103,15 +145,17 @@ def test_a_state_that_a_hung_visit_was_given_is_as_it_was(begin):
 
 
 def test_other_workers_go_on_while_one_hangs(begin):
-    session = begin(limits=Limits(), workers=2)
+    session = begin(workers=2)
     session.backend.submit(0, make_call(fail="stubborn"), None)
     answers = [session.run(1, make_call()) for _ in range(5)]
     assert all(isinstance(answer, Done) for answer in answers)
 
 
 def test_a_worker_that_hangs_is_found_while_others_keep_answering(begin):
-    session = begin(limits=replace(LONG_STALL, stop_s=STUBBORN_S), workers=2)
+    session = begin(limits=STUBBORN, workers=2)
     session.backend.submit(0, make_call(fail="stubborn"), None)
+    serve_until(session, lambda: ignores_sigterm(session.pids[0]))
+    limit(session, STALL)
     session.backend.submit(1, make_call(), None)
     while (event := session.next(Done, Lost)).worker == 1:
         assert isinstance(event, Done)
@@ -120,24 +164,31 @@ def test_a_worker_that_hangs_is_found_while_others_keep_answering(begin):
 
 
 def test_an_idle_worker_is_not_watched(begin):
-    session = begin(limits=replace(SILENCE, heartbeat_s=3.0))
+    session = begin()
     os.kill(session.pids[0], signal.SIGSTOP)
-    session.backend.post("later")
-    session.take(1)
+    # The first look makes one suspected that is watched, and any later one finds it.
+    for _ in range(3):
+        limit(session, Limits(heartbeat_s=1e-6, stall_s=1e-6))
+        session.backend.post("later")
+        session.next(Posted)
+    limit(session, Limits())
     os.kill(session.pids[0], signal.SIGCONT)
     assert isinstance(session.run(0, make_call()), Done)
 
 
 def test_a_process_stopped_while_idle_is_found_when_it_has_a_visit(begin):
-    session = begin(limits=SILENCE)
+    session = begin()
     os.kill(session.pids[0], signal.SIGSTOP)
-    assert lose(session, make_call()) == "hung: no heartbeat for 1 s"
+    assert lose(session, make_call(), is_stopped, SILENCE) == "hung: no heartbeat for 1 s"
 
 
 def test_a_process_stopped_in_the_middle_of_an_answer_is_found(begin):
-    session = begin(BreakingTask(), limits=SILENCE)
-    cause = lose(session, make_call(break_off=True))
-    assert cause == "hung: in the middle of an answer"
+    # So long it may take to go on with an answer; silence is no reason to end it.
+    session = begin(BreakingTask(), SILENCE)
+    session.backend._limits = Limits()
+    limit(session, Limits())
+    session.backend.submit(0, make_call(break_off=True), None)
+    assert see_off(session, make_call(break_off=True)) == "hung: in the middle of an answer"
 
 
 def test_a_worker_that_is_never_ready_ends_the_run_in_the_end(tmp_path):

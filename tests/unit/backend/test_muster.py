@@ -17,14 +17,13 @@ from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
 from cerebro.errors import UsageError, WorkerError
+from tests.ports import free_port
 from tests.processes import wait_for
 
 
 def spots(nodes: int = 2) -> list[Rendezvous]:
     """The places of some machines, all at a free port of this one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     found = [read_flags(nodes=nodes, procs=1, node=n, master=address) for n in range(nodes)]
     return [spot for spot in found if spot is not None]
 

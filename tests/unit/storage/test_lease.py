@@ -149,6 +149,63 @@ def test_a_second_lease_in_one_process_is_refused_at_once(url):
         RunLock(open_store(url)).acquire()
 
 
+class Untidy:
+    """Objects of which none can be removed for a while."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.is_away = True
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def remove(self, *given):
+        if self.is_away:
+            raise ConnectionResetError
+        return self._inner.remove(*given)
+
+
+def test_earlier_leases_that_cannot_be_removed_keep_nobody_from_taking_the_next(url, caplog):
+    """R6: one that was refused its own lease could never try again."""
+    with RunLock(open_store(url)):
+        pass
+    objects = Untidy(open_objects(url)[0])
+    store = RemoteStore(url, objects, retry=Retry(attempts=1))
+    lease = Lease(store)
+    lease.acquire()
+    assert "earlier leases of this run could not be removed" in caplog.text
+    assert "lock.000001" in store.list()
+    assert read_lease_holder(store).pid == os.getpid()
+    lease.release()
+    assert read_lease_holder(store) is None
+    objects.is_away = False
+    with RunLock(store):
+        assert [name for name in store.list() if name.startswith("lock.")] == ["lock.000003"]
+
+
+def test_a_lease_that_nobody_could_begin_to_renew_can_be_taken_again(store, monkeypatch):
+    now = [0.0]
+
+    def pass_time(seconds):
+        now[0] += seconds
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    lease = Lease(store, clock=lambda: now[0], sleep=pass_time)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lease.acquire()
+    lease.release()
+    # Nobody is asked whether this store may be changed.
+    store.write("a", b"1")
+    lease.acquire()
+    assert now[0] >= 45.0
+    lease.release()
+    assert read_lease_holder(store) is None
+
+
 class Meanwhile:
     """Objects; something else happens once one was made, and before one is replaced."""
 
