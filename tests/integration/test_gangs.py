@@ -84,62 +84,55 @@ def test_a_run_whose_replicas_drift_ends_with_what_is_wrong(home, task, message)
 
 
 class SlowTask(GangTask):
-    """Every row takes its time, so that two workers need half of it."""
+    """Every row, or every batch, takes its time, by a clock that moves on in its own process."""
+
+    ahead_s = 0.0
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        self.by = by
+        self.driver = os.getpid()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        found = time.perf_counter
+        if os.getpid() != self.driver and found.__name__ == "perf_counter":
+            time.perf_counter = lambda: found() + SlowTask.ahead_s
 
     def loss(self, model, batch, params):
         if model.training:
-            time.sleep(0.02 * len(batch["x"]))
+            SlowTask.ahead_s += 100.0 * (len(batch["x"]) if self.by == "row" else 1)
         return super().loss(model, batch, params)
 
 
 @pytest.mark.parametrize(
-    ("task", "batch", "stack", "mode", "told"),
+    ("by", "batch", "mode", "told"),
     [
-        # Each of 13 rows takes 20 ms; to add up gradients takes a few at most.
-        (
-            SlowTask,
-            {"global_batch_size": 13},
-            False,
-            "ddp",
-            r"there is one trial, and a step takes \d",
-        ),
-        (
-            SlowTask,
-            {"batch_size": 8},
-            False,
-            "ddp",
-            r"a step of 8 rows takes \S+ ms alone and one of 16 ",
-        ),
-        (
-            GangTask,
-            {"global_batch_size": 8},
-            "auto",
-            "mop",
-            "sharing its batches costs the one trial more",
-        ),
+        ("row", {"global_batch_size": 10}, "ddp", r"there is one trial, and a step takes \S+e\+06"),
+        ("row", {"batch_size": 8}, "ddp", r"a step of 8 rows takes \S+ ms alone and one of 16 "),
+        ("batch", {"global_batch_size": 8}, "mop", "sharing its batches costs the one trial more"),
     ],
     ids=["shared", "batches of each rank", "alone"],
 )
-def test_one_trial_is_shared_where_that_is_measured_to_pay(
-    home, caplog, task, batch, stack, mode, told
-):
+def test_one_trial_is_shared_where_that_is_measured_to_pay(home, caplog, by, batch, mode, told):
     caplog.set_level("INFO", "cerebro.run")
     experiment = Experiment(name="auto", data=home / "data", store=home / "runs", workers=2)
-    result = experiment.run_fit(
-        # In a stack the loss would be called once.
-        task(),
-        {"lr": [0.1]},
-        1,
-        **batch,
-        parallel="auto",
-        stack=stack,
-        progress=False,
-    )
+    # In a stack the loss would be called once.
+    given = {**batch, "parallel": "auto", "stack": False, "progress": False}
+    result = experiment.run_fit(SlowTask(by), {"lr": [0.1]}, 1, **given)
     assert result.document.spec["parallel"]["mode"] == mode
     before, after = (said for said in caplog.messages if "a step" in said)
     assert re.search(rf"parallel {mode}: .*{told}", before)
     assert re.search(r"MB of state sent at \S+ MB/s", before)
     assert re.search(r"a step took \S+ ms, \S+ ms of it communication; predicted: \S+ ms", after)
+
+
+def test_a_trial_that_could_be_a_stack_is_measured_too(home):
+    experiment = Experiment(name="auto", data=home / "data", store=home / "runs", workers=2)
+    given = {"global_batch_size": 8, "parallel": "auto", "stack": "auto", "progress": False}
+    result = experiment.run_fit(GangTask(), {"lr": [0.1]}, 1, **given)
+    assert result.document.spec["parallel"]["cost"]["workers"] == 2
+    assert result.best.status == "finished"
 
 
 @pytest.mark.parametrize(
