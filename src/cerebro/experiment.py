@@ -246,7 +246,7 @@ class Experiment:
             stack = False if stack == "auto" else stack
         task = self._as_task(task)
         arguments.check_type("device", device, str)
-        self._choice.check_goal(goal, device, self._rendezvous)
+        self._choice.check_goal(goal, device, self._rendezvous, getattr(task, "framework", ""))
         dataset = open_dataset(self._prepared(Split.TRAIN))
         metric, mode = arguments.ranked_by(
             metric, mode, has_validation=bool(dataset.shards(Split.VAL))

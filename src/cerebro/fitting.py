@@ -259,7 +259,7 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
     """As fits the number of trials, and what their steps cost."""
     asked, trials = _sized(request.parallel, ground), _count_trials(request)
     division = divide(asked, workers=ground.workers, trials=trials)
-    if division.ranks == 1:
+    if division.ranks == 1 or asked.workers_per_trial is not None:
         return division
     alone = Division(mode=Mode.MOP, ranks=1, gangs=ground.workers, reason="")
     if not ground.has_gangs:

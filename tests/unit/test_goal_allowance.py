@@ -79,6 +79,13 @@ def test_auto_is_what_this_machine_has(refused, monkeypatch, gpus, kind, other):
     assert f"allows {other} only, but got {kind!r}, which device='auto' is on this m" in message
 
 
+def test_the_backend_of_keras_is_not_asked(refused, monkeypatch):
+    monkeypatch.setattr("cerebro.config.backends.count_gpus", lambda: 0)
+    monkeypatch.setattr(ToyTask, "framework", "keras")
+    message = refused({"devices": "cpu"}, "auto")
+    assert "device='auto', which the backend of Keras decides for itself. Set" in message
+
+
 def test_auto_is_allowed_where_this_machine_has_what_the_goal_says(fit, monkeypatch):
     monkeypatch.setattr("cerebro.config.backends.count_gpus", lambda: 0)
     fit({"devices": "cpu"}, "auto")

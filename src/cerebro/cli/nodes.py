@@ -19,7 +19,12 @@ Nodes = Annotated[
 Procs = Annotated[
     int | None,
     typer.Option(
-        "--num_proc", "-np", metavar="N", min=1, help="Ranks of each machine.", show_default="1"
+        "--num_proc",
+        "-np",
+        metavar="N",
+        min=1,
+        help="Ranks of each machine; of one alone, its workers.",
+        show_default="1 of several machines, as many as pay of one",
     ),
 ]
 Node = Annotated[
@@ -52,7 +57,7 @@ def find_nodes(
     master: str | None,
     patience_s: float | None,
 ) -> Rendezvous | None:
-    """What the options say, or what torchrun, SLURM or MPI have set; None for one process alone."""
+    """What the options say, or what torchrun, SLURM or MPI have set; None for a machine alone."""
     from cerebro.backend.gang.rendezvous import find_rendezvous
 
     return find_rendezvous(

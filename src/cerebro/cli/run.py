@@ -64,7 +64,7 @@ def run_experiment(
     experiment = open_experiment(config, path, spot=spot)
     was_finished = not fresh and _is_finished(experiment.store)
     began = _begun_at(experiment.store)
-    if sys.stderr.isatty() and not was_finished and not quiet and is_leading:
+    if sys.stderr.isatty() and not was_finished and not quiet and spot is None:
         # Workers import the task and its framework first: seconds in which nothing would be seen.
         count = experiment.count_workers(config.device)
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)

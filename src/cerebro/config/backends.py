@@ -98,27 +98,32 @@ class BackendChoice:
         own: int | None = getattr(self._given, "workers_per_host", None)
         return every if own is None else min(own, every)
 
-    def check_goal(self, goal: object, device: str, spot: Rendezvous | None) -> None:
+    def check_goal(
+        self, goal: object, device: str, spot: Rendezvous | None, framework: str = ""
+    ) -> None:
         """Raise UsageError where a run would use what its goal does not allow.
 
         Args:
             device: That of the workers, as it was asked for.
             spot: The place of this process among others.
+            framework: What the task is trained with.
         """
         allowed = allowance_of(goal)
         if allowed.devices is not None:
-            self._check_device(allowed, device)
+            self._check_device(allowed, device, framework)
         if allowed.max_nodes is not None:
             allowed.check_nodes(count_machines(os.environ, spot))
             allowed.check_nodes(self._count_machines(device), "the number of workers")
 
-    def _check_device(self, allowed: Allowance, device: str) -> None:
+    def _check_device(self, allowed: Allowance, device: str, framework: str) -> None:
+        is_cluster = hasattr(self._class or type(self._given), "num_workers")
         if device != "auto":
             allowed.check_device(device)
-        elif hasattr(self._class or type(self._given), "num_workers"):
+        elif is_cluster or framework == "keras":
+            who = "each machine of a cluster" if is_cluster else "the backend of Keras"
             raise UsageError(
-                f"the goal allows {allowed.devices} only, but got device='auto', which each "
-                f"machine of a cluster decides for itself. Set device to {allowed.devices!r}."
+                f"the goal allows {allowed.devices} only, but got device='auto', which {who} "
+                f"decides for itself. Set device to {allowed.devices!r}."
             )
         else:
             note = ", which device='auto' is on this machine"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from cerebro.backend.base import Answered, Backend, Done, Failed, Job, Joined, Lost, Setup, StateRef
 from cerebro.data import Dataset
-from cerebro.errors import WorkerError
 from cerebro.run.parallel import StepCost
 from cerebro.run.spec import RunSpec
-from cerebro.run.stacks import compose
-from cerebro.train.visit import Stacking, Survey, SurveyCall, VisitCall, VisitReport
+from cerebro.run.surveyor import composed, survey_call
+from cerebro.train.visit import Stacking, Survey, VisitCall, VisitReport
 from cerebro.types import Params, Split, stack_unit
 
 #: Steps that warm up, and steps that count.
@@ -42,8 +42,9 @@ def gauge(
     try:
         backend.start(setup, 1)
         probe = _Probe(backend, _joined(backend), dataset, params)
-        single, _ = probe.measure(alone, stack=probe.choose_stack(alone), is_alone=True)
-        shared, state_bytes = probe.measure(together)
+        single = probe.measure(alone, stack=probe.choose_stack(alone), is_alone=True)
+        shared = probe.measure(together)
+        send_s, state_bytes = probe.measure_sending(together)
     except _Cannot:
         return None
     finally:
@@ -56,7 +57,7 @@ def gauge(
         comm_s=shared.comm_s / steps,
         workers=1 if setup.gang is None else setup.gang.size,
         state_bytes=state_bytes,
-        send_s=shared.send_s,
+        send_s=send_s,
         visit_steps=-(-dataset.shards(Split.TRAIN)[0].rows // rows),
         alone_rows=alone_rows,
         rows=rows,
@@ -80,54 +81,54 @@ class _Probe:
         """How a trial alone is trained in such a run: as a stack of one, or in the plain loop."""
         if spec.stack is False:
             return None
-        size = spec.batch_size_of(self.params)
-        call = SurveyCall(
-            trials=(0,),
-            params=(self.params,),
-            batch_sizes=(size,),
-            seed=spec.seed,
-            same_order=spec.same_order,
-        )
+        call = survey_call(spec, {0: self.params})
         answer = self._run(call, None)
-        if not isinstance(answer, Answered) or not isinstance(answer.answer, Survey):
+        if not isinstance(answer, Answered):
             return None
-        rows = sum(shard.rows for shard in self.dataset.shards(Split.TRAIN))
-        steps = {0: spec.epochs * -(-rows // size)}
-        found = compose(answer.answer, spec.stack, workers=1, steps=steps).stacks
+        found = composed(spec, call, cast(Survey, answer.answer), workers=1).stacks
         return found[0][1] if found else None
 
     def measure(
         self, spec: RunSpec, *, stack: Stacking | None = None, is_alone: bool = False
-    ) -> tuple[VisitReport, int]:
-        """Some steps from the state that a few others have left, and the bytes of that."""
-        shards = self.dataset.shards(Split.TRAIN)
-        size = spec.batch_size_of(self.params)
-        call = VisitCall(
-            unit=0 if stack is None else stack_unit(0),
+    ) -> VisitReport:
+        """Some steps, after a few others that warm up."""
+        call = replace(self._call(spec), stack=stack, is_alone=is_alone)
+        if stack is not None:
+            call = replace(call, unit=stack_unit(0))
+        for steps in (_WARM, _STEPS):
+            report, state = self._train(replace(call, limit=steps * call.batch_size), None)
+            self.backend.release(state)
+        return report
+
+    def measure_sending(self, spec: RunSpec) -> tuple[float, int]:
+        """Seconds that it takes to send a state to all workers, and its bytes."""
+        call = self._call(spec)
+        call = replace(call, limit=call.batch_size)
+        _, state = self._train(call, None)
+        try:
+            report, after = self._train(call, state)
+            self.backend.release(after)
+        finally:
+            self.backend.release(state)
+        return report.send_s, state.bytes
+
+    def _call(self, spec: RunSpec) -> VisitCall:
+        return VisitCall(
+            unit=0,
             trials=(0,),
             params=(self.params,),
             seed=spec.seed,
             epoch=0,
             step=0,
-            steps=len(shards),
+            # None is the last of its epoch: that is not what is measured.
+            steps=1 + len(self.dataset.shards(Split.TRAIN)),
             split=Split.TRAIN,
             shard=0,
             attempt=0,
-            batch_size=size,
+            batch_size=spec.batch_size_of(self.params),
             verify=False,
-            stack=stack,
             same_order=spec.same_order,
-            limit=min(shards[0].rows, _WARM * size),
-            is_alone=is_alone,
         )
-        _, state = self._train(call, None)
-        try:
-            limit = min(shards[0].rows, _STEPS * size)
-            report, after = self._train(replace(call, epoch=1, limit=limit), state)
-            self.backend.release(after)
-        finally:
-            self.backend.release(state)
-        return report, state.bytes
 
     def _train(self, call: VisitCall, source: StateRef | None) -> tuple[VisitReport, StateRef]:
         done = self._run(call, source)
@@ -139,12 +140,13 @@ class _Probe:
         self.backend.submit(self.worker, call, source)
         while True:
             for event in self.backend.events():
+                # Of what kills its worker, or the GPU of it, no more is tried here.
+                if isinstance(event, Lost):
+                    raise _Cannot
+                if isinstance(event, Failed) and event.failure.is_spent:
+                    raise _Cannot
                 if isinstance(event, Done | Answered | Failed):
                     return event
-                if isinstance(event, Lost):
-                    raise WorkerError(
-                        f"a worker must live through a few steps, but it {event.cause}."
-                    )
 
 
 def _joined(backend: Backend) -> int:

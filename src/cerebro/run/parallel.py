@@ -233,7 +233,7 @@ def compare(division: Division, *, step_s: float, comm_s: float) -> str | None:
     # Each worker has computed its part of the rows: one would not take longer than all in turn.
     most_s = division.ranks * (step_s - comm_s)
     if most_s < step_s:
-        told += f". One worker alone would have taken {_ms(most_s)} at most: parallel='mop'"
+        told += f". One worker alone would have taken {_ms(most_s)} at most"
     return told
 
 

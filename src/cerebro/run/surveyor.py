@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro.data import open_dataset
@@ -14,12 +14,36 @@ from cerebro.run.spec import RunSpec
 from cerebro.run.stacks import Composition, GroupPlan, compose
 from cerebro.run.unit import Record
 from cerebro.train.visit import Survey, SurveyCall
-from cerebro.types import Split
+from cerebro.types import Params, Split
 
 logger = logging.getLogger("cerebro.run")
 
 #: Surveys that may fail before trials go on alone.
 _ATTEMPTS = 2
+
+
+def survey_call(spec: RunSpec, trials: Mapping[int, Params]) -> SurveyCall:
+    """What to ask a worker about trials of a run."""
+    return SurveyCall(
+        trials=tuple(trials),
+        params=tuple(trials.values()),
+        batch_sizes=tuple(map(spec.batch_size_of, trials.values())),
+        seed=spec.seed,
+        same_order=spec.same_order,
+        measure=spec.stack == "probe",
+    )
+
+
+def composed(
+    spec: RunSpec, call: SurveyCall, survey: Survey, *, workers: int, devices: int = 1
+) -> Composition:
+    """What becomes of these trials in a run."""
+    rows = sum(shard.rows for shard in open_dataset(spec.data).shards(Split.TRAIN))
+    steps = {
+        trial: spec.epochs * -(-rows // size)
+        for trial, size in zip(call.trials, call.batch_sizes, strict=True)
+    }
+    return compose(survey, spec.stack, workers=workers, steps=steps, devices=devices)
 
 
 class Surveyor:
@@ -49,30 +73,12 @@ class Surveyor:
 
     def call(self, trials: Sequence[TrialHistory]) -> SurveyCall:
         """What to ask a worker."""
-        spec = self._spec
-        return SurveyCall(
-            trials=tuple(trial.number for trial in trials),
-            params=tuple(trial.params for trial in trials),
-            batch_sizes=tuple(spec.batch_size_of(trial.params) for trial in trials),
-            seed=spec.seed,
-            same_order=spec.same_order,
-            measure=spec.stack == "probe",
-        )
+        return survey_call(self._spec, {trial.number: trial.params for trial in trials})
 
     def place(self, call: SurveyCall, survey: Survey) -> Record:
         """Decide and tell; gives what is to be journaled before these trials begin."""
-        rows = sum(shard.rows for shard in open_dataset(self._spec.data).shards(Split.TRAIN))
-        steps = {
-            trial: self._spec.epochs * -(-rows // size)
-            for trial, size in zip(call.trials, call.batch_sizes, strict=True)
-        }
-        composition = compose(
-            survey,
-            self._spec.stack,
-            workers=self._workers,
-            steps=steps,
-            devices=self._count_devices(),
-        )
+        devices = self._count_devices()
+        composition = composed(self._spec, call, survey, workers=self._workers, devices=devices)
         for obstacle, count in composition.obstacles().items():
             told = f"{count} trials are" if count > 1 else "1 trial is"
             logger.warning("%s not stacked: %s", told, obstacle)

@@ -84,9 +84,8 @@ class VisitRunner:
         self.task = import_task(task) if isinstance(task, str) else task
         # As it came: a framework may let it set itself up.
         self._described = describe_task(self.task)
-        rows = tuple(shard.rows for shard in self.dataset.shards(Split.TRAIN))
         require_untold(self.task)
-        tell(self.task, "facts", RunFacts(shard_rows=rows, workers=ranks))
+        self._tell_facts(ranks)
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
         permutation(1, seed=0, trial=0, epoch=0, shard=0)
@@ -133,6 +132,10 @@ class VisitRunner:
         """Look at trials before they are put into stacks."""
         call = replace(call, params=tuple(ParamDict(params) for params in call.params))
         return self.framework.survey(call, self.dataset.open_shard(Split.TRAIN, 0))
+
+    def _tell_facts(self, workers: int) -> None:
+        rows = tuple(shard.rows for shard in self.dataset.shards(Split.TRAIN))
+        tell(self.task, "facts", RunFacts(shard_rows=rows, workers=workers))
 
     def free(self) -> None:
         """Give back memory that is kept for later visits."""

@@ -24,8 +24,7 @@ from tests.processes import wait_for
 def spots(nodes: int = 2) -> list[Rendezvous]:
     """The places of some machines, all at a free port of this one."""
     address = f"127.0.0.1:{free_port()}"
-    found = [read_flags(nodes=nodes, procs=1, node=n, master=address) for n in range(nodes)]
-    return [spot for spot in found if spot is not None]
+    return [read_flags(nodes=nodes, procs=1, node=n, master=address) for n in range(nodes)]
 
 
 class Caller:

@@ -46,6 +46,7 @@ PMI = {"PMI_RANK": "0", "PMI_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": 
             {"nodes": 2, "procs": 4, "node": 1, "master": "a:7"}, (8, 4, 4, "a:7"), id="four each"
         ),
         pytest.param({"procs": 2}, (2, 0, 2, ""), id="one machine"),
+        pytest.param({"nodes": 1, "procs": 1}, (1, 0, 1, ""), id="one rank"),
         pytest.param({"procs": 2, "master": "a:7"}, (2, 0, 2, ""), id="one machine and a master"),
     ],
 )
@@ -99,6 +100,13 @@ def test_the_environment_of_a_launcher_says_which_rank_a_process_is(environ, exp
 )
 def test_one_process_alone_meets_nobody(environ):
     assert find_rendezvous(environ) is None
+
+
+@pytest.mark.parametrize(
+    "flags", [{"nodes": 1}, {"node": 0}, {"nodes": 1, "master": "a:7"}], ids=str
+)
+def test_one_machine_may_have_as_many_workers_as_it_likes(flags):
+    assert find_rendezvous({}, **flags) is None
 
 
 def test_the_address_of_flags_may_come_from_the_environment():

@@ -96,7 +96,7 @@ def test_workers_that_were_not_worth_it_are_told_whoever_has_asked_for_them():
     told = compare(asked, step_s=0.010, comm_s=0.008)
     assert told == (
         "a step took 10 ms, 8 ms of it communication. One worker alone would have taken 6 ms at "
-        "most: parallel='mop'"
+        "most"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,7 +21,15 @@ from cerebro.train.gang.group import Gang, GangBroken
 from cerebro.train.gang.meeting import Identity, Meeting
 from cerebro.train.gang.place import GangPlace
 from cerebro.train.runner import VisitRunner
-from cerebro.train.visit import Allocate, Diverged, State, VisitCall, VisitReport
+from cerebro.train.visit import (
+    Allocate,
+    Diverged,
+    State,
+    Survey,
+    SurveyCall,
+    VisitCall,
+    VisitReport,
+)
 from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.backend")
@@ -73,7 +82,8 @@ class GangRunner(VisitRunner):
         self, call: VisitCall, state: State | None, allocate: Allocate
     ) -> tuple[State | None, VisitReport]:
         if call.is_alone:
-            return super().run(call, state, allocate)
+            with self._alone():
+                return super().run(call, state, allocate)
         began, end = time.perf_counter(), None
         try:
             self._send({"visit": pack_call(replace(call, probe=False))}, state)
@@ -93,6 +103,19 @@ class GangRunner(VisitRunner):
             # Not as the broken gang's consequence: what that refers to would be kept.
             raise end
         return after, replace(report, hop_s=report.hop_s + sent_s, send_s=sent_s)
+
+    def survey(self, call: SurveyCall) -> Survey:
+        with self._alone():
+            return super().survey(call)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The task is told what it would be told without a gang."""
+        self._tell_facts(1)
+        try:
+            yield
+        finally:
+            self._tell_facts(self._place.size)
 
     def free(self) -> None:
         super().free()

@@ -73,7 +73,7 @@ def find_rendezvous(
     master: str | None = None,
     patience_s: float | None = None,
 ) -> Rendezvous | None:
-    """What flags or environment say; None where no flag does, and the environment has one rank.
+    """What flags or environment say; None where they leave it to one machine.
 
     Args:
         environ: The environment; `CEREBRO_PATIENCE_S` in it is how long to wait for rank 0.
@@ -108,12 +108,14 @@ def _find(
         )
     if master is None and "MASTER_ADDR" in environ:
         master = f"{environ['MASTER_ADDR']}:{environ.get('MASTER_PORT', DEFAULT_PORT)}"
-    return read_flags(
+    found = read_flags(
         nodes=1 if nodes is None else nodes,
         procs=1 if procs is None else procs,
         node=0 if node is None else node,
         master=master,
     )
+    # How many workers one machine has is its own affair, unless that is said, too.
+    return None if procs is None and found.world == 1 else found
 
 
 def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rendezvous:

@@ -17,7 +17,7 @@ from cerebro.types import Json
 
 _CONNECT_S = 120.0
 #: How long one that has connected may take to say who it is.
-_INTRODUCTION_S = 60.0
+_INTRODUCTION_S = 20.0
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 

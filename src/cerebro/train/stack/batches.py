@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,12 @@ def tensor_columns(shard: Shard) -> Mapping[str, Any] | None:
     if all(isinstance(column, np.ndarray) for column in shard.columns.values()):
         return shard.columns
     return None
+
+
+def first_rows(shard: Shard, rows: int) -> Shard:
+    """The first rows of a shard, whose columns are tensors."""
+    columns = {name: column[:rows] for name, column in (tensor_columns(shard) or {}).items()}
+    return replace(shard, rows=min(shard.rows, rows), columns=columns)
 
 
 class HostBatches:

@@ -14,7 +14,7 @@ import torch
 
 from cerebro.data import Shard
 from cerebro.task import ParamDict, Task
-from cerebro.train.stack.batches import tensor_columns
+from cerebro.train.stack.batches import first_rows, tensor_columns
 from cerebro.train.stack.build import MixedParams, require_equal
 from cerebro.train.stack.cost import count, predict, predict_compiled, rates_of
 from cerebro.train.stack.rewrite import is_random
@@ -133,7 +133,7 @@ class Surveyor:
     def _try(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> Iterator[Group]:
         """Train a few steps both ways: stacked, and one trial after the other."""
         size = trials[0].batch_size
-        few = _rows(shard, min(shard.rows, _CHECKED_STEPS * size))
+        few = first_rows(shard, _CHECKED_STEPS * size)
         every = [trial.params for trial in trials]
         try:
             with precision(amp_of(self._task, every[0])):
@@ -230,7 +230,7 @@ class Surveyor:
     def _measure(self, call: SurveyCall, shard: Shard, trials: list[_Trial]) -> dict[int, float]:
         """Seconds of a step for different numbers of members, from one visit each to warm up."""
         size = trials[0].batch_size
-        few = _rows(shard, min(shard.rows, _MEASURED_STEPS * size))
+        few = first_rows(shard, _MEASURED_STEPS * size)
         steps = -(-few.rows // size)
         plain = replace(_visit(call, trials[:1]), stack=None)
         found = {0: self._time(partial(self._plain, plain, few, None, allocate_pages), steps)}
@@ -270,12 +270,6 @@ def _visit(call: SurveyCall, trials: Sequence[_Trial]) -> VisitCall:
         # Others may wait for the worker that is asked, but none of them has heard of this.
         is_alone=True,
     )
-
-
-def _rows(shard: Shard, rows: int) -> Shard:
-    """The first rows of a shard."""
-    columns = {name: column[:rows] for name, column in (tensor_columns(shard) or {}).items()}
-    return replace(shard, rows=rows, columns=columns)
 
 
 def _numbers(trials: Sequence[_Trial]) -> tuple[int, ...]:

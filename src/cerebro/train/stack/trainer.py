@@ -18,7 +18,7 @@ from cerebro.storage.stacked import take_member
 from cerebro.storage.tensors import Layout
 from cerebro.task import Task
 from cerebro.train.seeds import derive_seed
-from cerebro.train.stack.batches import dtype_of, tensor_columns
+from cerebro.train.stack.batches import dtype_of, first_rows, tensor_columns
 from cerebro.train.stack.build import Tracer
 from cerebro.train.stack.cuda import CudaLoop
 from cerebro.train.stack.host import HostLoop
@@ -86,6 +86,8 @@ class StackTrainer:
     ) -> tuple[State, VisitReport]:
         """One visit of a stack."""
         began = time.perf_counter()
+        if call.limit is not None:
+            shard = first_rows(shard, call.limit)
         members = self._members(call, is_new=state is None)
         # Should the visit fail, its schedulers are ahead.
         self._kept.pop(call.unit, None)

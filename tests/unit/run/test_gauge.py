@@ -1,0 +1,149 @@
+"""How steps are tried out before a run: on a backend that says what a test wants it to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cerebro.backend.base import (
+    Answered,
+    Done,
+    Failed,
+    Failure,
+    FailureKind,
+    Joined,
+    Lost,
+    Setup,
+    StateRef,
+    WorkerInfo,
+)
+from cerebro.data import open_dataset
+from cerebro.run.gauge import gauge
+from cerebro.train.gang.place import GangPlace
+from cerebro.train.visit import Group, MemberReport, Stacking, Survey, SurveyCall, VisitReport
+from tests.experiments import make_toy_data, toy_spec
+
+PARAMS = {"lr": 0.5}
+#: A stack of one is predicted to be faster.
+QUICK = Survey(groups=(Group(trials=(0,), step_s={0: 2.0, 1: 1.0}),), memory_bytes=1 << 30)
+SLOW = Survey(groups=(Group(trials=(0,), step_s={0: 1.0, 1: 2.0}),), memory_bytes=1 << 30)
+
+
+def failure(*, is_spent=False):
+    return Failure(
+        kind=FailureKind.ERROR,
+        message="no luck",
+        traceback="",
+        signature="no luck",
+        error="ValueError",
+        is_spent=is_spent,
+    )
+
+
+class Scripted:
+    """A backend of one worker, which answers as it is told."""
+
+    def __init__(self, survey=QUICK, visit="done"):
+        self.survey, self.visit = survey, visit
+        self.calls, self.sources, self.kept = [], [], set()
+        self.is_stopped = False
+        self._events = []
+
+    def start(self, setup, workers):
+        info = WorkerInfo(worker=0, pid=1, host="here", device="cpu", versions={})
+        self._events.append(Joined(info))
+
+    def events(self):
+        found, self._events = self._events, []
+        assert found, "nothing will ever come"
+        return found
+
+    def submit(self, worker, call, source):
+        self.calls.append(call)
+        self.sources.append(source)
+        self._events.append(self._answer(call, source))
+
+    def _answer(self, call, source):
+        if isinstance(call, SurveyCall):
+            if isinstance(self.survey, Failure):
+                return Failed(0, call, self.survey)
+            return Answered(0, call, self.survey)
+        if self.visit == "lost":
+            return Lost(0, call, "was killed")
+        if self.visit == "failed":
+            return Failed(0, call, failure())
+        steps = -(-call.limit // call.batch_size)
+        report = VisitReport(
+            rows=call.limit,
+            members=(MemberReport(sums={}),),
+            compute_s=steps * (0.010 if call.is_alone else 0.006),
+            comm_s=0.0 if call.is_alone else steps * 0.002,
+            send_s=0.0 if source is None else 0.5,
+        )
+        state = StateRef(len(self.calls), 4_000_000, {})
+        self.kept.add(state.key)
+        return Done(0, call, report, state)
+
+    def release(self, state):
+        self.kept.remove(state.key)
+
+    def stop(self):
+        self.is_stopped = True
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data")
+    make_toy_data(path)
+    return path
+
+
+@pytest.fixture
+def measure(data):
+    spec = replace(toy_spec(data), batch_size=8, stack="auto")
+
+    def measure(backend, alone=spec):
+        setup = Setup(task="", data=str(data), store="", gang=GangPlace(size=2))
+        given = {"alone": alone, "together": replace(spec, gang=2), "params": PARAMS}
+        cost = gauge(backend, setup, open_dataset(data), **given)
+        assert backend.is_stopped
+        assert not backend.kept
+        return cost
+
+    return measure
+
+
+def test_a_step_is_measured_alone_and_together_with_what_is_sent_before_a_visit(measure):
+    cost = measure(Scripted())
+    assert (cost.alone_s, cost.together_s, cost.comm_s) == pytest.approx((0.010, 0.008, 0.002))
+    assert (cost.alone_rows, cost.rows, cost.workers) == (8, 16, 2)
+    assert (cost.send_s, cost.state_bytes) == (0.5, 4_000_000)
+
+
+@pytest.mark.parametrize(
+    ("survey", "expected"),
+    [(QUICK, Stacking()), (SLOW, None), (failure(), None)],
+    ids=["quicker", "slower", "failed"],
+)
+def test_a_trial_alone_is_measured_as_it_would_be_trained(measure, survey, expected):
+    backend = Scripted(survey)
+    assert measure(backend) is not None
+    _, *visits = backend.calls
+    assert [call.stack for call in visits if call.is_alone] == [expected] * 2
+    assert [call.stack for call in visits if not call.is_alone] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [Scripted(failure(is_spent=True)), Scripted(visit="failed"), Scripted(visit="lost")],
+    ids=["its GPU fails", "it fails", "it kills its worker"],
+)
+def test_what_is_wrong_with_a_trial_is_left_to_its_run(measure, backend):
+    assert measure(backend) is None
+
+
+def test_nothing_is_asked_where_trials_are_not_stacked(measure, data):
+    backend = Scripted()
+    measure(backend, replace(toy_spec(data), batch_size=8, stack=False))
+    assert not any(isinstance(call, SurveyCall) for call in backend.calls)
