@@ -106,6 +106,23 @@ def test_a_gang_outlives_all_that_may_happen_to_a_rank(session):
     assert started_by_tests() == []
 
 
+class TellingTask(GangTask):
+    """Fails with the number of workers that it is told of."""
+
+    def loss(self, model, batch, params):
+        raise ValueError(f"{self.facts.workers} workers")
+
+
+def test_a_leader_that_tries_a_visit_alone_is_told_so(session):
+    session.backend.start(setup_of(session, task=TellingTask()), 1)
+    session.join()
+    call = make_call()
+    for is_alone, expected in ((True, "1 workers"), (False, "2 workers"), (True, "1 workers")):
+        failed = session.run(0, replace(call, is_alone=is_alone))
+        assert isinstance(failed, Failed)
+        assert expected in failed.failure.message
+
+
 @contextlib.contextmanager
 def gang_of_processes(tmp_path, limits):
     """A worker of the local backend that is a gang."""
