@@ -21,6 +21,8 @@ _BOOT = (
     "from cerebro.backend.worker import main; main(*map(int, sys.argv[2:]))"
 )
 _STOP_S = 2.0
+#: What malloc takes from its heap, the most that it allows; and frees only once more is unused.
+_MAPPED_BYTES, _KEPT_BYTES = 32 << 20, 256 << 20
 
 
 class WorkerProcess:
@@ -111,10 +113,16 @@ def worker_environment(threads: int) -> dict[str, str]:
     """OpenMP threads that spin for each other across processes cost 10-30x: fix their number.
 
     The order of sets of strings is fixed too: a task's vocabulary must not depend on its worker.
+    Memory of gradients and activations, freed after each step, stays with the process unless the
+    user has said otherwise: the system would clear it, page by page, for the next one.
     """
     count = str(threads)
     fixed = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "PYTHONHASHSEED": "0"}
-    return {**os.environ, **fixed}
+    kept = {
+        "MALLOC_MMAP_THRESHOLD_": str(_MAPPED_BYTES),
+        "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES),
+    }
+    return {**kept, **os.environ, **fixed}
 
 
 def cause_of(code: int) -> str:
