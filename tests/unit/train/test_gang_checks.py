@@ -150,6 +150,12 @@ def test_initial_weights_without_a_seed_are_found_out(data):
     assert "seeded for each trial" in str(errors[0])
 
 
+def test_without_checks_all_ranks_begin_with_the_weights_of_rank_0(data):
+    with connected(2, check_every=0) as gangs:
+        one, other = Ranks(UnseededTask, data, gangs, None, None).train()
+    assert bytes(one[0].buffer) == bytes(other[0].buffer)
+
+
 def test_augmentation_that_drops_rows_is_found_out(data):
     errors = errors_of(DroppingTask, data)
     assert re.search(r"column '[xy]' has 3 rows of 4 on rank [01], at step 0", str(errors[0]))

@@ -166,10 +166,16 @@ def own_batches(
         yield from batches.batches(shard, last - first, order[whole + first : whole + last])
 
 
-def compare_new(gang: Gang, parts: Components, call: VisitCall) -> None:
-    """Whether all ranks have built the same new model."""
+def begin_alike(gang: Gang, parts: Components, call: VisitCall) -> None:
+    """All ranks begin with the new model of rank 0; where replicas are checked it is their own."""
     when = f"before the first step of {trial_id(call.trials[0])}"
-    compare(gang, parts.tensors(), when, _UNSEEDED)
+    tensors = parts.tensors()
+    loose = () if gang.check_every else tensors
+    for name in compare(gang, tensors, when, _UNSEEDED, loose=loose):
+        tensor = tensors[name].detach()
+        sent = tensor.to("cpu", copy=True).contiguous()
+        gang.spread(sent.view(-1).view(torch.uint8))
+        tensor.copy_(sent)
 
 
 def add_up(gang: Gang, totals: dict[str, float]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from cerebro.track.graph import GraphNode
 from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.parts import part_of
-from cerebro.train.gang.visit import GangVisit, add_up, compare_new
+from cerebro.train.gang.visit import GangVisit, add_up, begin_alike
 from cerebro.train.loading import Loading
 from cerebro.train.meter import Meter, training_sums
 from cerebro.train.model_file import ExportCall
@@ -134,7 +134,7 @@ class TorchFramework:
         waited_s = _waited_s(gang)
         parts = self._build(call.seed, call.trials[0], params, is_new=state is None)
         if gang is not None and state is None:
-            compare_new(gang, parts, call)
+            begin_alike(gang, parts, call)
         bound: tuple[Layout, memoryview] | None = None
         steps, epoch_loss, epoch_rows = 0, 0.0, 0
         if state is not None:
