@@ -90,7 +90,7 @@ def run_fit(ground: FitGround, request: Request, wish: FitWish) -> None:
 
 def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | None = None) -> None:
     dataset = open_dataset(ground.data)
-    division = _divide(ground, request, wish, dataset)
+    division = _divide(ground, request, wish, dataset, muster)
     request = dataclasses.replace(request, division=division)
     address = "" if muster is None else muster.gang
     settings = _settings(ground, request, wish, division, address)
@@ -98,14 +98,10 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     place = Place(ground.runs, request.name, wish.task)
     plan = Plan(request, dataset, place, spec, sampler, division.gangs)
     warn_of_budget(plan, is_fresh=wish.fresh)
-    backend = ground.make_backend()
+    backend = _listening(ground.make_backend(), muster)
     if settings.gang is not None and division.gangs == 1 and ground.is_here:
         for rank in range(settings.gang.local):
             announce(rank, division.ranks)
-    if muster is not None:
-        # Not a signal to this process: it may have had its own, and a second one means at once.
-        muster.on_stop = lambda number: backend.post(StopRequested(number))
-        muster.on_failure = lambda error: backend.post(Broken(error))
     steps = StepTimes()
     with published(ground.store) as root, _logs(wish.logdir, request.name) as logs:
         fit(
@@ -126,6 +122,15 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
         logger.info("%s", told)
     if muster is not None:
         muster.word = _last_word(Result.open(ground.store.where()))
+
+
+def _listening(backend: Backend, muster: Muster | None) -> Backend:
+    """A backend on which it is heard what agents tell."""
+    if muster is not None:
+        # Not a signal to this process: it may have had its own, and a second one means at once.
+        muster.on_stop = lambda number: backend.post(StopRequested(number))
+        muster.on_failure = lambda error: backend.post(Broken(error))
+    return backend
 
 
 def _logs(
@@ -212,11 +217,13 @@ def _as_started(request: Request, spot: Rendezvous) -> Division:
     return Division(mode=Mode.DDP, ranks=spot.world, gangs=1, reason=reason)
 
 
-def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset) -> Division:
+def _divide(
+    ground: FitGround, request: Request, wish: FitWish, dataset: Dataset, muster: Muster | None
+) -> Division:
     """How the workers are divided: as they were started, as in the run so far, or as asked for."""
-    asked, spot = request.parallel, ground.rendezvous
-    if spot is not None and (spot.is_spread or _is_shared(request, spot)):
-        division = _as_started(request, spot)
+    asked = request.parallel
+    if muster is not None:
+        division = _as_pays(ground, request, wish, dataset, muster)
     elif asked.mode is Mode.AUTO:
         division = _as_before(ground, wish) or _as_fits(ground, request, wish, dataset)
     else:
@@ -232,11 +239,25 @@ def _divide(ground: FitGround, request: Request, wish: FitWish, dataset: Dataset
     return division
 
 
-def _is_shared(request: Request, spot: Rendezvous) -> bool:
-    """Whether ranks that were started on one machine are there to train one trial together."""
-    asked = request.parallel
+def _as_pays(
+    ground: FitGround, request: Request, wish: FitWish, dataset: Dataset, muster: Muster
+) -> Division:
+    """All ranks that were started; or, where that was left open and pays, this machine alone."""
+    spot, asked = cast(Rendezvous, ground.rendezvous), request.parallel
+    division = _as_started(request, spot)
     is_open = asked.mode is Mode.AUTO and asked.workers_per_trial is None
-    return is_open and spot.world > 1 and _count_trials(request) == 1
+    if not is_open or not ground.has_gangs or _count_trials(request) != 1:
+        return division
+    found = _as_before(ground, wish)
+    if found is None:
+        cost = _gauge(ground, request, wish, dataset, division, muster)
+        found = division
+        if cost is not None:
+            found = divide(asked, workers=spot.world, trials=1, cost=cost)
+    if found.ranks == spot.world or not found.cost:
+        return found if found.ranks == spot.world else division
+    muster.spare()
+    return dataclasses.replace(found, gangs=spot.local)
 
 
 def _as_before(ground: FitGround, wish: FitWish) -> Division | None:
@@ -290,7 +311,12 @@ def _count_trials(request: Request) -> int | None:
 
 
 def _gauge(
-    ground: FitGround, request: Request, wish: FitWish, dataset: Dataset, division: Division
+    ground: FitGround,
+    request: Request,
+    wish: FitWish,
+    dataset: Dataset,
+    division: Division,
+    muster: Muster | None = None,
 ) -> StepCost | None:
     single = dataclasses.replace(division, mode=Mode.MOP, ranks=1, gangs=ground.workers)
     alone, together = (
@@ -300,9 +326,9 @@ def _gauge(
     params = together.sampler.ask(0)
     if params is None:
         return None
-    settings = _settings(ground, request, wish, division, "")
+    settings = _settings(ground, request, wish, division, "" if muster is None else muster.gang)
     return gauge(
-        ground.make_backend(),
+        _listening(ground.make_backend(), muster),
         make_setup(together.spec, settings, ground.store),
         dataset,
         alone=alone.spec,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from cerebro.results import Result
 from tests.cluster.ranks import cerebro, digest, make_project, started
 from tests.ports import free_port
 from tests.processes import hold
@@ -36,8 +38,60 @@ def test_a_goal_that_is_reached_ends_both_in_the_middle_of_a_visit(tmp_path):
     assert digest(experiment)
 
 
+#: Every row, or every batch, takes its time, by a clock that moves on in its own process.
+SLOW = """
+
+import time
+
+
+class Slow(Clouds):
+    ahead_s, by = 0.0, "{by}"
+
+    def loss(self, model, batch, params):
+        found = time.perf_counter
+        if found.__name__ == "perf_counter":
+            time.perf_counter = lambda: found() + Slow.ahead_s
+        if model.training:
+            Slow.ahead_s += 100.0 * (len(batch["x"]) if self.by == "row" else 1)
+        return super().loss(model, batch, params)
+"""
+
+
+def make_slow(folder: Path, by: str) -> Path:
+    changes = {"task": "tasks.py:Slow", "parallel": "auto", "stack": False, "epochs": 1}
+    experiment = make_project(folder, **changes)
+    with (folder / "tasks.py").open("a") as file:
+        file.write(SLOW.format(by=by))
+    return experiment
+
+
+@pytest.mark.timeout(180)
+def test_a_trial_is_shared_by_several_machines_where_that_is_measured_to_pay(tmp_path):
+    experiment = make_slow(tmp_path / "run", "row")
+    leading, serving = run_together(experiment, tmp_path)
+    before = r"parallel ddp: 1 gang of 2 workers, as there is one trial, and a step takes \S+ ms"
+    assert re.search(before, leading)
+    assert re.search(r"a step took .*; predicted: \S+ ms", leading)
+    assert "the run has ended: best t0000" in serving
+    # Again, it is as it was: nothing is measured.
+    again, _ = run_together(experiment, tmp_path / "again")
+    assert re.search(before, again)
+    assert "is started again" not in (tmp_path / "again" / "1").read_text()
+
+
+@pytest.mark.timeout(180)
+def test_one_machine_trains_alone_where_sharing_costs_more_and_the_other_hears_of_it(tmp_path):
+    experiment = make_slow(tmp_path / "run", "batch")
+    leading, serving = run_together(experiment, tmp_path)
+    assert "as sharing its batches costs the one trial more than it saves" in leading
+    assert "rank 0 trains alone: this machine waits for the end of the run" in serving
+    assert "the run has ended: best t0000" in serving
+    assert Result.open(experiment.parent / "runs" / "clouds").document.spec["gang"] == 1
+
+
 def run_together(experiment: Path, folder: Path) -> tuple[str, str]:
     """What both processes have said; they end well."""
+    folder.mkdir(exist_ok=True)
     flags = ["-n", 2, "--master", f"127.0.0.1:{free_port()}"]
     with (
         started(cerebro("run", experiment, *flags, "-nr", 1), folder / "1") as serving,

@@ -127,6 +127,19 @@ def test_one_trial_is_shared_where_that_is_measured_to_pay(home, caplog, by, bat
     assert re.search(r"a step took \S+ ms, \S+ ms of it communication; predicted: \S+ ms", after)
 
 
+@pytest.mark.parametrize(("by", "expected"), [("row", ("ddp", 2)), ("batch", ("mop", 1))])
+def test_ranks_that_were_started_on_one_machine_share_a_trial_if_that_pays(home, by, expected):
+    experiment = Experiment(
+        name="started",
+        data=home / "data",
+        store=home / "runs",
+        rendezvous=read_flags(nodes=1, procs=2, node=0, master=None),
+    )
+    given = {"global_batch_size": 8, "parallel": "auto", "stack": False, "progress": False}
+    spec = experiment.run_fit(SlowTask(by), {"lr": [0.1]}, 1, **given).document.spec
+    assert (spec["parallel"]["mode"], spec["gang"]) == expected
+
+
 def test_a_trial_that_could_be_a_stack_is_measured_too(home):
     experiment = Experiment(name="auto", data=home / "data", store=home / "runs", workers=2)
     given = {"global_batch_size": 8, "parallel": "auto", "stack": "auto", "progress": False}
@@ -139,7 +152,6 @@ def test_a_trial_that_could_be_a_stack_is_measured_too(home):
     ("ranks", "trials", "expected"),
     [
         (1, 1, ("mop", 1, 1)),
-        (2, 1, ("ddp", 2, 1)),
         (2, 2, ("mop", 1, 2)),
         (4, 2, ("hybrid", 2, 2)),
     ],

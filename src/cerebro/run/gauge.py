@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from cerebro.backend.base import Answered, Backend, Done, Failed, Job, Joined, Lost, Setup, StateRef
+from cerebro.backend.base import (
+    Answered,
+    Backend,
+    Done,
+    Event,
+    Failed,
+    Job,
+    Joined,
+    Lost,
+    Posted,
+    Setup,
+    StateRef,
+)
 from cerebro.data import Dataset
 from cerebro.run.parallel import StepCost
+from cerebro.run.signals import Broken, StopRequested, StopSignals, Woken, interrupted
 from cerebro.run.spec import RunSpec
 from cerebro.run.surveyor import composed, survey_call
 from cerebro.train.visit import Stacking, Survey, VisitCall, VisitReport
@@ -39,6 +53,22 @@ def gauge(
         together: The run in which all of them do.
         params: Of the trial.
     """
+    stopping = StopSignals(
+        lambda number: backend.post(StopRequested(number)), lambda: backend.post(Woken())
+    )
+    with stopping:
+        return _measured(backend, setup, dataset, alone, together, params, stopping)
+
+
+def _measured(
+    backend: Backend,
+    setup: Setup,
+    dataset: Dataset,
+    alone: RunSpec,
+    together: RunSpec,
+    params: Params,
+    stopping: StopSignals,
+) -> StepCost | None:
     try:
         backend.start(setup, 1)
         probe = _Probe(backend, _joined(backend), dataset, params)
@@ -48,6 +78,7 @@ def gauge(
     except _Cannot:
         return None
     finally:
+        stopping.ignore()
         backend.stop()
     alone_rows, rows = alone.batch_size_of(params), together.batch_size_of(params)
     steps = -(-shared.rows // rows)
@@ -139,7 +170,7 @@ class _Probe:
     def _run(self, call: VisitCall | Job, source: StateRef | None) -> Done | Answered | Failed:
         self.backend.submit(self.worker, call, source)
         while True:
-            for event in self.backend.events():
+            for event in _heard(self.backend):
                 # Of what kills its worker, or the GPU of it, no more is tried here.
                 if isinstance(event, Lost):
                     raise _Cannot
@@ -149,8 +180,19 @@ class _Probe:
                     return event
 
 
+def _heard(backend: Backend) -> Iterator[Event]:
+    """What comes next; raises if the run is to end before it has begun."""
+    for event in backend.events():
+        if isinstance(event, Posted):
+            if isinstance(event.payload, Broken):
+                raise event.payload.error
+            if isinstance(event.payload, StopRequested):
+                raise interrupted(event.payload.number, "stopped before the first visit.")
+        yield event
+
+
 def _joined(backend: Backend) -> int:
     while True:
-        for event in backend.events():
+        for event in _heard(backend):
             if isinstance(event, Joined):
                 return event.info.worker

@@ -123,6 +123,9 @@ class _Agent:
                 if word.get("word"):
                     logger.info("the run has ended: %s", clean_line(str(word["word"]), LINE_BYTES))
                 return int(word["done"])
+            if word is not None and "spare" in word:
+                logger.info("rank 0 trains alone: this machine waits for the end of the run.")
+                self.close()
             if self._signals.number is not None and not is_asked:
                 is_asked = True
                 logger.info("asked to stop: rank 0 saves and ends the run. Again: ends at once.")

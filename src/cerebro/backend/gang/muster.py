@@ -52,6 +52,8 @@ class _Agent:
     first: int = 0
     local: int = 0
     host: str = ""
+    #: It knows that its ranks are not needed.
+    is_spared: bool = False
 
     @property
     def ranks(self) -> range:
@@ -131,6 +133,7 @@ class Muster:
         #: What people on the other machines are told at the end.
         self.word = ""
         self._is_stopping = False
+        self._is_alone = False
         self._came: set[int] = set()
         self._wake, waker = socket.socketpair()
         self._waker = waker
@@ -163,6 +166,11 @@ class Muster:
     def on_failure(self, callback: Callable[[WorkerError], None]) -> None:
         self._failures.hand_to(callback)
 
+    def spare(self) -> None:
+        """Tell all agents, now or when they come, that their ranks are not needed."""
+        self._is_alone = True
+        self._waker.send(b"x")
+
     def dismiss(self, code: int) -> None:
         """Tell all agents how the run has ended; those on their way are waited for a little."""
         is_launched = self._rendezvous.kind is not Kind.FLAGS
@@ -189,6 +197,9 @@ class Muster:
                         self._accept(selector)
                     elif key.data is not None:
                         self._hear(key.data, selector)
+                    else:
+                        self._wake.recv(64)
+                self._spare_all()
                 self._drop_the_silent(selector)
                 if time.monotonic() > reminder:
                     reminder = time.monotonic() + REMIND_S
@@ -196,6 +207,12 @@ class Muster:
         for agent in self._agents:
             agent.post.say({"done": self._code, "word": self.word[:_WORD]})
             agent.post.close()
+
+    def _spare_all(self) -> None:
+        for agent in self._agents if self._is_alone else []:
+            if agent.local and not agent.is_spared:
+                agent.is_spared = True
+                agent.post.say({"spare": True})
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         with contextlib.suppress(OSError):
