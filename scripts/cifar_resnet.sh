@@ -23,7 +23,7 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
 This is a job for SLURM:    sbatch -N 8 $0
 With other options:         cerebro launch slurm $config --nodes 8 --time 1:00:00
 On this machine alone:      cerebro run $config
-On three machines, by hand: cerebro run $config -n 3 -nr I --master HOST:29500   (I = 0, 1, 2)
+On three machines, by hand: cerebro run $config parallel=ddp -n 3 -nr I --master HOST:29500   (I = 0, 1, 2)
 END
     exit 2
 fi
@@ -33,7 +33,7 @@ cd "${SLURM_SUBMIT_DIR:-.}" || exit 1
 PATH="$PWD/.venv/bin:$PATH"
 export PYTHONUNBUFFERED=1
 
-srun --kill-on-bad-exit=0 cerebro run "$config" "$@"
+srun --kill-on-bad-exit=0 cerebro run "$config" parallel=ddp "$@"
 code=$?
 
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
