@@ -254,10 +254,10 @@ def _as_pays(
         found = division
         if cost is not None:
             found = divide(asked, workers=spot.world, trials=1, cost=cost)
-    if found.ranks == spot.world or not found.cost:
-        return found if found.ranks == spot.world else division
-    muster.spare()
-    return dataclasses.replace(found, gangs=spot.local)
+    if found.ranks == 1 and found.cost:
+        muster.spare()
+        return dataclasses.replace(found, gangs=spot.local)
+    return found if found.ranks == spot.world else division
 
 
 def _as_before(ground: FitGround, wish: FitWish) -> Division | None:
@@ -327,11 +327,15 @@ def _gauge(
     if params is None:
         return None
     settings = _settings(ground, request, wish, division, "" if muster is None else muster.gang)
-    return gauge(
-        _listening(ground.make_backend(), muster),
-        make_setup(together.spec, settings, ground.store),
-        dataset,
-        alone=alone.spec,
-        together=together.spec,
-        params=params,
-    )
+    try:
+        return gauge(
+            _listening(ground.make_backend(), muster),
+            make_setup(together.spec, settings, ground.store),
+            dataset,
+            alone=alone.spec,
+            together=together.spec,
+            params=params,
+        )
+    finally:
+        if muster is not None:
+            muster.hold()

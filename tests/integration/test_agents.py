@@ -73,10 +73,10 @@ def test_a_trial_is_shared_by_several_machines_where_that_is_measured_to_pay(tmp
     assert re.search(before, leading)
     assert re.search(r"a step took .*; predicted: \S+ ms", leading)
     assert "the run has ended: best t0000" in serving
-    # Again, it is as it was: nothing is measured.
-    again, _ = run_together(experiment, tmp_path / "again")
-    assert re.search(before, again)
-    assert "is started again" not in (tmp_path / "again" / "1").read_text()
+    # Again, it is as it was: nothing is measured, for which the other would be waited for.
+    code, said = lead(experiment, tmp_path / "again", 2)
+    assert code == 0
+    assert re.search(before, said)
 
 
 @pytest.mark.timeout(180)
@@ -87,11 +87,29 @@ def test_one_machine_trains_alone_where_sharing_costs_more_and_the_other_hears_o
     assert "rank 0 trains alone: this machine waits for the end of the run" in serving
     assert "the run has ended: best t0000" in serving
     assert Result.open(experiment.parent / "runs" / "clouds").document.spec["gang"] == 1
+    code, said = lead(experiment, tmp_path / "again", 2)
+    assert code == 0
+    assert "as sharing its batches costs the one trial more than it saves" in said
+
+
+@pytest.mark.timeout(180)
+def test_a_shared_run_does_not_go_on_with_another_number_of_machines(tmp_path):
+    experiment = make_slow(tmp_path / "run", "row")
+    run_together(experiment, tmp_path)
+    code, said = lead(experiment, tmp_path / "other", 3)
+    assert code == 2
+    assert "gang was 2 and is 3" in said
+
+
+def lead(experiment: Path, output: Path, nodes: int) -> tuple[int, str]:
+    """With what code rank 0 ends, and what it says, while nobody else is there."""
+    flags = ["-n", nodes, "-nr", 0, "--master", f"127.0.0.1:{free_port()}"]
+    with started(cerebro("run", experiment, *flags), output) as leading:
+        return leading.wait(60.0), leading.said()
 
 
 def run_together(experiment: Path, folder: Path) -> tuple[str, str]:
     """What both processes have said; they end well."""
-    folder.mkdir(exist_ok=True)
     flags = ["-n", 2, "--master", f"127.0.0.1:{free_port()}"]
     with (
         started(cerebro("run", experiment, *flags, "-nr", 1), folder / "1") as serving,

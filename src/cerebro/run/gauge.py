@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -20,6 +19,7 @@ from cerebro.backend.base import (
     StateRef,
 )
 from cerebro.data import Dataset
+from cerebro.errors import RunInterrupted
 from cerebro.run.parallel import StepCost
 from cerebro.run.signals import Broken, StopRequested, StopSignals, Woken, interrupted
 from cerebro.run.spec import RunSpec
@@ -53,11 +53,18 @@ def gauge(
         together: The run in which all of them do.
         params: Of the trial.
     """
-    stopping = StopSignals(
-        lambda number: backend.post(StopRequested(number)), lambda: backend.post(Woken())
-    )
-    with stopping:
-        return _measured(backend, setup, dataset, alone, together, params, stopping)
+    stops: list[int] = []
+
+    def stop(number: int) -> None:
+        stops.append(number)
+        backend.post(StopRequested(number))
+
+    with StopSignals(stop, lambda: backend.post(Woken())):
+        cost = _measured(backend, setup, dataset, alone, together, params)
+    if stops:
+        # It came after the last event: the run is not to begin.
+        raise _interrupted(stops[0])
+    return cost
 
 
 def _measured(
@@ -67,7 +74,6 @@ def _measured(
     alone: RunSpec,
     together: RunSpec,
     params: Params,
-    stopping: StopSignals,
 ) -> StepCost | None:
     try:
         backend.start(setup, 1)
@@ -78,7 +84,6 @@ def _measured(
     except _Cannot:
         return None
     finally:
-        stopping.ignore()
         backend.stop()
     alone_rows, rows = alone.batch_size_of(params), together.batch_size_of(params)
     steps = -(-shared.rows // rows)
@@ -180,15 +185,20 @@ class _Probe:
                     return event
 
 
-def _heard(backend: Backend) -> Iterator[Event]:
+def _heard(backend: Backend) -> list[Event]:
     """What comes next; raises if the run is to end before it has begun."""
-    for event in backend.events():
+    found = list(backend.events())
+    for event in found:
         if isinstance(event, Posted):
             if isinstance(event.payload, Broken):
                 raise event.payload.error
             if isinstance(event.payload, StopRequested):
-                raise interrupted(event.payload.number, "stopped before the first visit.")
-        yield event
+                raise _interrupted(event.payload.number)
+    return found
+
+
+def _interrupted(number: int) -> RunInterrupted:
+    return interrupted(number, "stopped before the first visit.")
 
 
 def _joined(backend: Backend) -> int:

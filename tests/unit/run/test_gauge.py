@@ -14,12 +14,15 @@ from cerebro.backend.base import (
     FailureKind,
     Joined,
     Lost,
+    Posted,
     Setup,
     StateRef,
     WorkerInfo,
 )
 from cerebro.data import open_dataset
+from cerebro.errors import CerebroError, WorkerError
 from cerebro.run.gauge import gauge
+from cerebro.run.signals import Broken, StopRequested
 from cerebro.train.gang.place import GangPlace
 from cerebro.train.visit import Group, MemberReport, Stacking, Survey, SurveyCall, VisitReport
 from tests.experiments import make_toy_data, toy_spec
@@ -48,6 +51,8 @@ class Scripted:
         self.survey, self.visit = survey, visit
         self.calls, self.sources, self.kept = [], [], set()
         self.is_stopped = False
+        #: Comes with the first events.
+        self.told = []
         self._events = []
 
     def start(self, setup, workers):
@@ -55,7 +60,7 @@ class Scripted:
         self._events.append(Joined(info))
 
     def events(self):
-        found, self._events = self._events, []
+        found, self._events = [*self._events, *self.told], []
         assert found, "nothing will ever come"
         return found
 
@@ -141,6 +146,15 @@ def test_a_trial_alone_is_measured_as_it_would_be_trained(measure, survey, expec
 )
 def test_what_is_wrong_with_a_trial_is_left_to_its_run(measure, backend):
     assert measure(backend) is None
+
+
+@pytest.mark.parametrize("payload", [Broken(WorkerError("gone")), StopRequested(15)], ids=type)
+def test_what_ends_a_run_ends_it_while_steps_are_tried_out(measure, payload):
+    backend = Scripted()
+    backend.told = [Posted(payload)]
+    with pytest.raises(CerebroError, match=r"gone|stopped before the first visit"):
+        measure(backend)
+    assert backend.is_stopped
 
 
 def test_nothing_is_asked_where_trials_are_not_stacked(measure, data):

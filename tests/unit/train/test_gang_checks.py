@@ -150,6 +150,20 @@ def test_initial_weights_without_a_seed_are_found_out(data):
     assert "seeded for each trial" in str(errors[0])
 
 
+class UnevenTask(PlainTask):
+    numbers = itertools.count(8)
+
+    def model(self, params):
+        width = next(self.numbers)
+        return nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def test_initial_weights_of_other_shapes_are_found_out_without_checks_too(data):
+    errors = errors_of(UnevenTask, data, begin=None, check_every=0)
+    assert "must hold tensors of the same shapes, but before the first step" in str(errors[0])
+    assert len(errors) == 2
+
+
 def test_without_checks_all_ranks_begin_with_the_weights_of_rank_0(data):
     with connected(2, check_every=0) as gangs:
         one, other = Ranks(UnseededTask, data, gangs, None, None).train()

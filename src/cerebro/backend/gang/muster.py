@@ -166,6 +166,11 @@ class Muster:
     def on_failure(self, callback: Callable[[WorkerError], None]) -> None:
         self._failures.hand_to(callback)
 
+    def hold(self) -> None:
+        """Nobody listens for now: what agents tell is kept for the next callbacks."""
+        self._stops.keep()
+        self._failures.keep()
+
     def spare(self) -> None:
         """Tell all agents, now or when they come, that their ranks are not needed."""
         self._is_alone = True
@@ -286,7 +291,9 @@ class Muster:
         if not agent.local:
             return
         told = f"{agent.host} has left with {_name(agent.ranks)}"
-        if self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
+        if self._is_alone:
+            logger.info("%s, which are not needed.", told)
+        elif self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
             logger.warning("%s: the run waits for it to be started again.", told)
         else:
             # Launchers start a process once.
@@ -301,6 +308,8 @@ class Muster:
         return [n for n in range(self._rendezvous.local, self._rendezvous.world) if n not in there]
 
     def _remind(self) -> None:
+        if self._is_alone:
+            return
         missing = self._missing({rank for agent in self._agents for rank in agent.ranks})
         if missing:
             told = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")

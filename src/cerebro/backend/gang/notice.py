@@ -33,6 +33,11 @@ class Notice(Generic[T]):
             callback = self._callback
         callback(value)
 
+    def keep(self) -> None:
+        """From now on nobody listens: what comes is for the next callback."""
+        with self._lock:
+            self._callback = None
+
     def hand_to(self, callback: Callable[[T], None]) -> None:
         """From now on; what was kept comes first, on this thread."""
         with self._lock:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cerebro.errors import ReplicaError
 from cerebro.train.gang.group import Gang
+from cerebro.types import Json
 
 _WORD_BYTES = 8
 #: Odd, so that no difference is lost, and such that its powers have nothing in common.
@@ -62,6 +63,18 @@ def compare(
                 f"differs from that of rank 0. {why}"
             )
     return list(wrong)
+
+
+def require_same_shapes(gang: Gang, tensors: Mapping[str, Tensor], when: str) -> None:
+    """Raise a ReplicaError, on all ranks, unless one rank's tensors fit those of the others."""
+    own: list[Json] = [[n, str(t.dtype), *t.shape] for n, t in tensors.items()]
+    rows = gang.gather_json(own)
+    for rank, row in enumerate(rows):
+        if row != rows[0]:
+            raise ReplicaError(
+                f"the ranks of a gang must hold tensors of the same shapes, but {when} those of "
+                f"rank {rank} differ from those of rank 0. A model must not depend on its process."
+            )
 
 
 def _fingerprints(tensors: Sequence[Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, cast
 
 import torch
@@ -15,7 +15,7 @@ from cerebro.train.gang.gradients import BucketMemory
 from cerebro.train.gang.group import Gang
 from cerebro.train.gang.losses import LossCheck
 from cerebro.train.gang.parts import Shares
-from cerebro.train.gang.replicas import compare
+from cerebro.train.gang.replicas import compare, require_same_shapes
 from cerebro.train.gang.step import GangStep
 from cerebro.train.loading import Loading
 from cerebro.train.progress import PROGRESS
@@ -170,8 +170,11 @@ def begin_alike(gang: Gang, parts: Components, call: VisitCall) -> None:
     """All ranks begin with the new model of rank 0; where replicas are checked it is their own."""
     when = f"before the first step of {trial_id(call.trials[0])}"
     tensors = parts.tensors()
-    loose = () if gang.check_every else tensors
-    for name in compare(gang, tensors, when, _UNSEEDED, loose=loose):
+    loose: Container[str] = () if gang.check_every else tensors
+    wrong = compare(gang, tensors, when, _UNSEEDED, loose=loose)
+    if wrong:
+        require_same_shapes(gang, tensors, when)
+    for name in wrong:
         tensor = tensors[name].detach()
         sent = tensor.to("cpu", copy=True).contiguous()
         gang.spread(sent.view(-1).view(torch.uint8))
