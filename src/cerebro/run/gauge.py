@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -53,38 +55,17 @@ def gauge(
         together: The run in which all of them do.
         params: Of the trial.
     """
-    stops: list[int] = []
-
-    def stop(number: int) -> None:
-        stops.append(number)
-        backend.post(StopRequested(number))
-
-    with StopSignals(stop, lambda: backend.post(Woken())):
-        cost = _measured(backend, setup, dataset, alone, together, params)
-    if stops:
-        # It came after the last event: the run is not to begin.
-        raise _interrupted(stops[0])
-    return cost
-
-
-def _measured(
-    backend: Backend,
-    setup: Setup,
-    dataset: Dataset,
-    alone: RunSpec,
-    together: RunSpec,
-    params: Params,
-) -> StepCost | None:
-    try:
-        backend.start(setup, 1)
-        probe = _Probe(backend, _joined(backend), dataset, params)
-        single = probe.measure(alone, stack=probe.choose_stack(alone), is_alone=True)
-        shared = probe.measure(together)
-        send_s, state_bytes = probe.measure_sending(together)
-    except _Cannot:
-        return None
-    finally:
-        backend.stop()
+    with _stoppable(backend):
+        try:
+            backend.start(setup, 1)
+            probe = _Probe(backend, _joined(backend), dataset, params)
+            single = probe.measure(alone, stack=probe.choose_stack(alone), is_alone=True)
+            shared = probe.measure(together)
+            send_s, state_bytes = probe.measure_sending(together)
+        except _Cannot:
+            return None
+        finally:
+            backend.stop()
     alone_rows, rows = alone.batch_size_of(params), together.batch_size_of(params)
     steps = -(-shared.rows // rows)
     return StepCost(
@@ -98,6 +79,21 @@ def _measured(
         alone_rows=alone_rows,
         rows=rows,
     )
+
+
+@contextlib.contextmanager
+def _stoppable(backend: Backend) -> Iterator[None]:
+    """A signal ends what is in here, or else what would come after it."""
+    stops: list[int] = []
+
+    def stop(number: int) -> None:
+        stops.append(number)
+        backend.post(StopRequested(number))
+
+    with StopSignals(stop, lambda: backend.post(Woken())):
+        yield
+    if stops:
+        raise _interrupted(stops[0])
 
 
 def _seconds(report: VisitReport) -> float:
