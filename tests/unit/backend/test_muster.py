@@ -233,6 +233,21 @@ def test_a_launched_process_that_is_gone_ends_the_run():
     assert "n1 has left with rank 1" in str(failures[0])
 
 
+def test_a_process_whose_rank_is_not_needed_hears_so_and_may_leave(caplog):
+    caplog.set_level(logging.INFO, "cerebro.gang")
+    leading = replace(spots()[0], kind=Kind.SLURM)
+    failures = []
+    with mustered(leading, "cifar") as place:
+        place.on_failure = failures.append
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        place.spare()
+        assert caller.hear() == {"spare": True}
+        caller.close()
+        wait_for(lambda: "n1 has left with rank 1: it was not needed" in caplog.text, "its leaving")
+    assert not failures
+
+
 def test_the_address_must_be_of_this_machine():
     leading = replace(spots()[0], address="192.0.2.7:29500")
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ from cerebro.backend.base import (
     WorkerInfo,
 )
 from cerebro.data import open_dataset
-from cerebro.errors import CerebroError, WorkerError
+from cerebro.errors import CerebroError, RunInterrupted, WorkerError
 from cerebro.run.gauge import gauge
 from cerebro.run.signals import Broken, StopRequested
 from cerebro.train.gang.place import GangPlace
@@ -51,6 +52,8 @@ class Scripted:
         self.survey, self.visit = survey, visit
         self.calls, self.sources, self.kept = [], [], set()
         self.is_stopped = False
+        #: A signal that this process gets while the worker is stopped.
+        self.at_the_end = None
         #: Comes with the first events.
         self.told = []
         self._events = []
@@ -93,8 +96,13 @@ class Scripted:
     def release(self, state):
         self.kept.remove(state.key)
 
+    def post(self, payload):
+        self.told.append(Posted(payload))
+
     def stop(self):
         self.is_stopped = True
+        if self.at_the_end is not None:
+            signal.raise_signal(self.at_the_end)
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +163,13 @@ def test_what_ends_a_run_ends_it_while_steps_are_tried_out(measure, payload):
     with pytest.raises(CerebroError, match=r"gone|stopped before the first visit"):
         measure(backend)
     assert backend.is_stopped
+
+
+def test_a_stop_that_comes_when_nothing_more_is_tried_out_ends_the_run_too(measure):
+    backend = Scripted()
+    backend.at_the_end = signal.SIGTERM
+    with pytest.raises(RunInterrupted, match="stopped before the first visit"):
+        measure(backend)
 
 
 def test_nothing_is_asked_where_trials_are_not_stacked(measure, data):

@@ -292,7 +292,7 @@ class Muster:
             return
         told = f"{agent.host} has left with {_name(agent.ranks)}"
         if self._is_alone:
-            logger.info("%s, which are not needed.", told)
+            logger.info("%s: it was not needed.", told)
         elif self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
             logger.warning("%s: the run waits for it to be started again.", told)
         else:
