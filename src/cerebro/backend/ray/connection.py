@@ -150,22 +150,28 @@ def connect(ray: Any, wish: Wish, workers: int, threads: int) -> Connection:
             raise _stopped() from None
         if isinstance(error, CerebroError) or not isinstance(error, Exception):
             raise
-        place = "start on this machine" if address is None else f"answer at {address}"
-        raise WorkerError(f"Ray must {place}, but {_told(error)}") from error
+        raise WorkerError(_told(error, address)) from error
     return Connection(ray, before)
 
 
-def _told(error: BaseException) -> str:
-    """Why Ray does not answer; about tokens it says nothing but in the causes of its errors."""
+def _told(error: BaseException, address: str | None) -> str:
+    """What went wrong; about tokens Ray says nothing but in the causes of its errors."""
+    got = f"got {type(error).__name__}: {error}"
+    if address is None:
+        return f"Ray must start on this machine, but {got}"
     cause: BaseException | None = error
     while cause is not None:
         if "InvalidAuthToken" in str(cause) or type(cause).__name__ == "AuthenticationError":
             return (
-                "asks for a token that this process does not have. Set RAY_AUTH_MODE=token and "
-                "RAY_AUTH_TOKEN_PATH, or RAY_AUTH_TOKEN, as on the machines of the cluster."
+                f"Ray must answer at {address}, but asks for a token that this process does not "
+                "have. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, or RAY_AUTH_TOKEN, as on "
+                "the machines of the cluster."
             )
         cause = cause.__cause__ or cause.__context__
-    return f"got {type(error).__name__}: {error}"
+    return (
+        f"Ray must answer at {address}, but {got}. See there with `ray status` whether it runs, "
+        "and whether this machine reaches that address."
+    )
 
 
 def _start(ray: Any, options: Mapping[str, Any], attempts: int = _START_ATTEMPTS) -> None:
