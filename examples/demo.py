@@ -7,6 +7,7 @@ inline, or spark) trains the same weights there, on a CPU to the bit.
 import argparse
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ def main() -> int:
     print(f"\nbest: {result.best.id} {dict(result.best.params)}")
     print(f"      {result.metric} {result.best.metrics[result.metric]:.4f}")
     print(f"look: {run}/report.html in a browser, {run}/trace.json at ui.perfetto.dev")
-    print(f"      {python} -m pip install tensorboard, then")
+    if find_spec("tensorboard") is None:
+        print(f"      {python} -m pip install tensorboard, then")
     print(f"      {python} -m tensorboard.main --logdir {run}/tensorboard")
     print(f"next: {python} -m cerebro results {run} --csv")
     print(f"      {python} -m examples.demo --fresh")
