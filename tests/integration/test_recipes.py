@@ -284,6 +284,24 @@ def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file():
         train("recipe.yaml")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("goal.metric=val_acc",), "'goal.metric=val_acc': the metric must be one that"),
+        (
+            ("goal.metric=val_acc", "search={metric: val_loss, mode: min}"),
+            "'goal.metric=val_acc': the metric of the goal must be one that",
+        ),
+        (("goal.devices=cuda",), "'goal.devices=cuda': device must name a device of this machine"),
+    ],
+)
+def test_a_mistake_of_the_goal_is_told_as_such(overrides, message, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    Path("recipe.yaml").write_text(RECIPE + "goal: {target: 0.9, mode: max}\n")
+    with pytest.raises(ConfigError, match=message):
+        train("recipe.yaml", *overrides)
+
+
 # The command
 
 

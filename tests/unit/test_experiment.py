@@ -258,6 +258,10 @@ def test_a_wrong_argument_of_an_experiment_says_what_must_hold(make, store, wron
         ({"num_epochs": 1.0}, "`num_epochs >= 1` must hold, but got num_epochs=1.0."),
         ({"num_epochs": True}, "but got num_epochs=True."),
         ({"num_epochs": None}, "num_epochs must be given, or max_epochs with the goal."),
+        (
+            {"num_epochs": 3, "goal": {"target": 0.1, "max_epochs": 2}},
+            "`num_epochs <= goal.max_epochs` must hold, but got num_epochs=3 and max_epochs=2.",
+        ),
         ({"metric": 3}, "`metric` must be a string, but got 3."),
         ({"metric": "val_f1"}, "got 'val_f1'. Known: train_loss, val_loss, val_accuracy."),
         ({"metric": "accuracy"}, "got 'accuracy'. Known: train_loss, val_loss, val_accuracy."),

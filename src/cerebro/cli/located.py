@@ -22,16 +22,23 @@ def located(config: ExperimentConfig, path: Path, overrides: Sequence[str]) -> I
     except (ConfigError, ShardCorruptError):
         raise
     except (UsageError, DataError) as error:
-        find = _find_recipe_key if isinstance(config, RecipeExperiment) else _find_key
-        key = find(str(error), config)
+        if isinstance(config, RecipeExperiment):
+            key = _find_recipe_key(str(error), config)
+        else:
+            key = _find_key(str(error), config)
         if key is None:
             raise
         document = load_document(path, overrides)
         raise ConfigError(f"{document.place(key).text}: {error}") from error
 
 
-def _find_recipe_key(message: str, config: ExperimentConfig) -> KeyPath | None:
+def _find_recipe_key(message: str, config: RecipeExperiment) -> KeyPath | None:
     """The key of a recipe that the message is about."""
+    recipe = config.recipe
+    # Trials are ranked, and trained, by what the goal says where nothing else does.
+    metric = ("search" if recipe.goal is None or recipe.search.metric else "goal", "metric")
+    is_by_goal = recipe.goal is not None and recipe.device.gpu is None
+    device = ("goal", "devices") if is_by_goal else ("device", "gpu")
     signs: Sequence[tuple[str, KeyPath]] = (
         (r"model '\w+' has no option '(\w+)'", ("model",)),
         (
@@ -46,8 +53,9 @@ def _find_recipe_key(message: str, config: ExperimentConfig) -> KeyPath | None:
         (r"model\.l2_reg", ("optimizer", "name")),
         (r"goal\.max_nodes", ("goal", "max_nodes")),
         (r"the goal allows", ("goal", "devices")),
-        (r"got '(val|train)_\w+'|metric '", ("search", "metric")),
-        (r"device must name a device of this machine", ("device", "gpu")),
+        (r"the metric of the goal", ("goal", "metric")),
+        (r"got '(val|train)_\w+'|metric '", metric),
+        (r"device must name a device of this machine", device),
         (r"data set|`cerebro data get|must be a folder", ("data",)),
     )
     for pattern, path in signs:
@@ -62,6 +70,7 @@ def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:
     """The key whose value the message repeats."""
     signs: Sequence[tuple[str, KeyPath]] = (
         (repr(config.task), ("task",)),
+        ("the metric of the goal", ("goal", "metric")),
         *((f"got {metric!r}", ("metric",)) for metric in config.metric),
         *((f"metric {metric!r}", ("metric",)) for metric in config.metric),
         ("goal.max_nodes", ("goal", "max_nodes")),

@@ -38,6 +38,7 @@ AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
 #: Words of an objection to a request -> the key that it is about.
 _REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
     ("unknown search", ("search", "name")),
+    ("stopper 'goal'", ("goal", "metric")),
     ("stopper", ("search", "stopper")),
     ("warm_start", ("search", "warm_start")),
     ("target", ("goal", "target")),

@@ -16,7 +16,7 @@ _CHECKPOINTS_PER_STACK = KEPT + 1
 
 
 def check_metric(spec: RunSpec, report: VisitReport) -> None:
-    """Refuse to rank by a metric that the task does not give, as a first visit has found."""
+    """Refuse to rank, or to end, by what the task does not give, as a first visit has found."""
     trained = report.train_names or report.members[0].sums
     known = [f"train_{name}" for name in trained]
     if spec.val_shards:
@@ -26,11 +26,12 @@ def check_metric(spec: RunSpec, report: VisitReport) -> None:
                 "a task must give metrics on validation data, but this one has no val_test. Write "
                 "it, or prepare data without validation."
             )
-    if spec.metric not in known:
-        raise UsageError(
-            f"the metric must be one that this task gives, but got {spec.metric!r}. "
-            f"Known: {', '.join(known)}."
-        )
+    for what, metric in (("metric", spec.metric), ("metric of the goal", spec.goal.get("metric"))):
+        if metric is not None and metric not in known:
+            raise UsageError(
+                f"the {what} must be one that this task gives, but got {metric!r}. "
+                f"Known: {', '.join(known)}."
+            )
 
 
 def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes: int) -> None:

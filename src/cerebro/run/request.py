@@ -198,6 +198,11 @@ def _listed(value: str | Sequence[str]) -> list[str]:
 def _epochs(request: Request, most: int | None) -> int:
     if request.epochs is None and most is None:
         raise UsageError("num_epochs must be given, or max_epochs with the goal.")
+    if request.epochs is not None and most is not None and request.epochs > most:
+        raise UsageError(
+            f"`num_epochs <= goal.max_epochs` must hold, but got num_epochs={request.epochs} and "
+            f"max_epochs={most}."
+        )
     return min(each for each in (request.epochs, most) if each is not None)
 
 

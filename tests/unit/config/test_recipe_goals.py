@@ -43,6 +43,11 @@ def test_more_epochs_than_the_goal_allows_are_refused():
     assert "`n_epochs <= goal.max_epochs` must hold, but got n_epochs=41" in message
 
 
+def test_a_goal_by_another_metric_than_the_search_needs_a_mode():
+    message = refused(GOAL.replace("  mode: max\n", ""), "search={metric: val_loss, mode: min}")
+    assert message.startswith("recipe.yaml:20: stopper 'goal' goes by 'val_accuracy'")
+
+
 def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
     message = refused(GOAL, "launch.nodes=4")
     assert message.startswith("override 'launch.nodes=4': `nodes <= goal.max_nodes` must hold")

@@ -262,6 +262,7 @@ def test_what_is_asked_for_is_what_the_file_says() -> None:
         (25, "stopper: [asha, {name: patience, patience: 0}]", "`patience >= 1` must hold"),
         (26, "goal: 0.97", "`goal` must be a mapping, but got 0.97 (a number)."),
         (26, "goal: {max_epochs: 4}", "stopper 'goal' needs target."),
+        (26, "goal: {target: 0.9, max_epochs: 4}", "`num_epochs <= goal.max_epochs` must hold"),
         (26, "goal: {target: high}", "`target` must be a finite number, but got target='high'."),
         (27, "budget: 30", "a budget is a time such as '30m'"),
         (27, "budget: 30x", "a time must be a positive number of seconds or text such as"),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro.errors import DiskFullError
+from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.checks import check_space
 from cerebro.run.recovery import load_history
 from cerebro.storage import DirectoryStore
-from tests.experiments import toy_spec
+from tests.experiments import fit_toy, toy_spec
 from tests.unit.run.runs import fit_until
 
 
@@ -26,3 +26,10 @@ def test_a_stack_needs_room_for_all_checkpoints_that_may_be_kept(data, root, sta
     _, history = load_history(DirectoryStore(root))
     with pytest.raises(DiskFullError, match=f"need up to {states * 100} bytes, but 0 are free"):
         check_space(FullStore(root), spec, history, state_bytes=100)
+
+
+def test_a_goal_by_what_no_trial_has_ends_the_run_with_what_there_is(data, folder, root):
+    goal = {"name": "goal", "metric": "val_f1", "mode": "max", "target": 0.9, "max_epochs": None}
+    with pytest.raises(UsageError, match=r"metric of the goal .*'val_f1'\. Known: train_loss, "):
+        fit_toy(root, toy_spec(data, goal=goal))
+    assert list(folder.iterdir()) == []
