@@ -7,7 +7,7 @@ On CPUs: seconds from the start of a process to its exit, which is when the targ
 on MNIST (`--data`, else 90 % on the digits) and 70 % on CIFAR-10 (`--cifar`, a folder that `cerebro
 data` knows; else left out). One thread in each of two processes on every side:
 
-ours                     `cerebro run configs/race_*.yaml`, workers and gang as it chooses
+ours                     `cerebro run configs/race_*.yaml`, one gang of both
 script, our recipe       a plain script (DDP over processes, DataLoader) with the same network,
                          rows, batches, rates and precision
 script, as handed out    the same with what it is handed out with: mlp6 and plain SGD, 64 rows a

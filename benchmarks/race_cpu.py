@@ -115,7 +115,8 @@ def race(case: Race, report: Report) -> None:
             found.setdefault(side, []).append(turns[side]())
     nodes = f"ours, {SIMULATED} nodes (simulated)"
     found[nodes] = [run_ours(case, referee, nodes=SIMULATED)]
-    each = replace(own, batch_size=max(1, own.batch_size * PROCESSES // SIMULATED))
+    # As many rows a step as ours, or one or two more: no more steps than ours.
+    each = replace(own, batch_size=-(-own.batch_size * PROCESSES // SIMULATED))
     script_nodes = f"script, our recipe, {SIMULATED} nodes (simulated)"
     found[script_nodes] = [run_script(case, each, referee, nodes=SIMULATED, procs=1)]
     found["script, as handed out"] = [run_script(case, handed_out, referee)]
@@ -233,21 +234,22 @@ _NUMBERS = itertools.count()
 def run_ours(case: Race, referee: Referee, *, nodes: int = 1) -> Run:
     """`cerebro run`, on this machine or as nodes on it."""
     out = case.folder / f"ours-{next(_NUMBERS)}"
-    command = [sys.executable, "-m", "cerebro", "run", str(case.file), *case.overrides]
-    command += [f"output_dir={out}", "--quiet"]
-    ranks: list[list[str]] = [[]]
-    if nodes > 1:
-        master = f"127.0.0.1:{_free_port()}"
-        ranks = [
-            ["-n", str(nodes), "-np", "1", "-nr", str(node), "--master", master]
-            for node in range(nodes)
-        ]
-    wall_s = _time([[*command, *rank] for rank in ranks])
+    wall_s = _time(commands_of(case, out, nodes))
     result = Result.open(out)
     accuracies = [float(epoch["val_accuracy"]) for epoch in result.history(0)]
     judged = referee.judge(result.load(0, which="final"), referee.preprocess)
     training_s = float(result.summary["makespan_s"])
     return Run(wall_s, training_s, len(accuracies), accuracies[-1], judged)
+
+
+def commands_of(case: Race, out: Path, nodes: int) -> list[list[str]]:
+    """What starts ours: as many processes as the script has, or one on each node."""
+    command = [sys.executable, "-m", "cerebro", "run", str(case.file), *case.overrides]
+    command += [f"output_dir={out}", "--quiet"]
+    if nodes == 1:
+        return [[*command, f"workers={PROCESSES}"]]
+    command += ["-n", str(nodes), "-np", "1", "--master", f"127.0.0.1:{_free_port()}"]
+    return [[*command, "-nr", str(node)] for node in range(nodes)]
 
 
 def run_script(

@@ -37,6 +37,15 @@ def test_the_script_is_given_the_recipe_that_ours_runs(name, tmp_path):
     assert handed_out.model["input_shape"] == own.model["input_shape"]
 
 
+def test_ours_has_as_many_processes_as_the_script_wherever_it_runs(tmp_path):
+    case = make_case("mnist", tmp_path)
+    (alone,) = race_cpu.commands_of(case, tmp_path / "out", 1)
+    assert f"workers={race_cpu.PROCESSES}" in alone
+    nodes = race_cpu.commands_of(case, tmp_path / "out", 3)
+    assert [command[-2:] for command in nodes] == [["-nr", "0"], ["-nr", "1"], ["-nr", "2"]]
+    assert all("-np 1" in " ".join(command) for command in nodes)
+
+
 def test_the_rate_of_the_script_is_that_of_the_recipe(tmp_path):
     from cerebro.zoo.rates import lr_at, make_rule
 
