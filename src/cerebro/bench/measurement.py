@@ -225,8 +225,8 @@ def read_node(
     """The samples of one node, `began` at second 0."""
     series: dict[str, tuple[list[float], list[float]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.reader(file):
-            # The last row of one that was killed may be cut off.
+        # The last row of one that was killed may be cut off.
+        for row in csv.reader(line for line in file if line.endswith("\n")):
             if len(row) != 4 or not row[2].startswith(_KEPT):
                 continue
             times, values = series.setdefault(row[2], ([], []))

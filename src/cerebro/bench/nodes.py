@@ -78,7 +78,8 @@ def master_address(place: Place) -> str:
     """Where the ranks of a setting meet."""
     if place.hosts:
         # Nobody here knows which are free there; two settings in a row take different ones.
-        return f"{place.hosts[0]}:{random.choice(_PORTS)}"  # noqa: S311
+        host = place.hosts[0].rpartition("@")[2]
+        return f"{host}:{random.choice(_PORTS)}"  # noqa: S311
     while True:
         port = random.choice(_PORTS)  # noqa: S311
         with socket.socket() as free, contextlib.suppress(OSError):
@@ -128,8 +129,10 @@ class Nodes:
                 self._stop()
                 break
             told()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                next(p for p in self._processes if p.poll() is None).wait(_PULSE_S)
+            # The last one may have ended meanwhile.
+            for process in [p for p in self._processes if p.poll() is None][:1]:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_PULSE_S)
         return [process.wait() for process in self._processes]
 
     def _poll(self) -> list[int | None]:

@@ -114,6 +114,13 @@ def test_samples_of_a_node_that_was_killed_are_read_up_to_the_last_whole_row(
     assert (node.mean("cpu/tree"), node.peak("cpu/tree")) == (60.0, 70.0)
 
 
+@pytest.mark.parametrize("left", ["103.0,a,cpu/tree,", "103.0,a,cpu/tree,7"])
+def test_a_value_that_was_cut_off_is_none(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "resources.csv"
+    path.write_text(f"time,host,what,value\n101.0,a,cpu/tree,50\n{left}")
+    assert read_node("node 0", path, began=100.0).values("cpu/tree") == (50.0,)
+
+
 def test_a_mean_is_of_the_time_that_it_trained(tmp_path: Path) -> None:
     path = tmp_path / "resources.csv"
     rows = "".join(f"{10 + second},a,cpu/tree,{10 * second}\n" for second in range(5))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cerebro.bench.conduct import Bench, check_hosts
-from cerebro.bench.nodes import Place, node_command
+from cerebro.bench.nodes import Place, master_address, node_command
 from cerebro.bench.subject import Subject, open_subject
 from cerebro.bench.sweep import Rule, Setting, Sweep, parse_counts, parse_sweep
 from cerebro.config.files import load_document
@@ -217,3 +217,8 @@ def test_nodes_on_hosts_are_reached_by_ssh_with_every_word_quoted() -> None:
     assert "'description=$(id)'" in command[4]
     assert "'/a b.yaml'" in command[4]
     assert "-nr 1 --master alpha:20000" in command[4]
+
+
+def test_ranks_meet_at_a_host_by_its_name_alone() -> None:
+    place = Place(folder=Path("/out/s"), run=Path("/out/r"), hosts=("me@alpha", "me@beta"))
+    assert master_address(place).partition(":")[0] == "alpha"
