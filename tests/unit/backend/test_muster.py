@@ -203,6 +203,22 @@ def test_what_befalls_an_agent_early_is_kept_for_rank_0(caplog):
     caller.close()
 
 
+def test_what_befell_an_agent_is_told_to_who_listens_next_too():
+    leading, _ = spots()
+    first, second = [], []
+    with mustered(leading, "cifar") as place:
+        place.on_stop = first.append
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        caller.say(stop=int(signal.SIGTERM))
+        wait_for(lambda: first, "the stop")
+        # It may have come when the first had heard all that it wanted to hear.
+        place.hold()
+        place.on_stop = second.append
+        assert second == [signal.SIGTERM]
+    caller.close()
+
+
 def has_ipv6() -> bool:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
         probe.bind(("::1", 0))

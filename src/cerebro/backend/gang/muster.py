@@ -147,9 +147,9 @@ class Muster:
 
     @property
     def on_stop(self) -> Callable[[int], None]:
-        """Called on the muster's thread, once, with the signal that an agent got.
+        """Called on the muster's thread with the first signal that an agent got.
 
-        What came before it was set is told at once.
+        What came before it was set is told at once, even if another callback was told, too.
         """
         return self._stops.tell
 

@@ -10,7 +10,9 @@ T = TypeVar("T")
 
 
 class Notice(Generic[T]):
-    """Hands values to a callback; those that come before there is one are kept for it.
+    """Hands values to a callback; one that comes later is told of those that came before it, too.
+
+    Each callback hears all of them: what the last one did with a value may be gone with it.
 
     >>> notice = Notice()
     >>> notice.tell(15)
@@ -22,16 +24,15 @@ class Notice(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: list[T] = []
+        self._told: list[T] = []
         self._callback: Callable[[T], None] | None = None
 
     def tell(self, value: T) -> None:
         with self._lock:
-            if self._callback is None:
-                self._kept.append(value)
-                return
+            self._told.append(value)
             callback = self._callback
-        callback(value)
+        if callback is not None:
+            callback(value)
 
     def keep(self) -> None:
         """From now on nobody listens: what comes is for the next callback."""
@@ -39,9 +40,9 @@ class Notice(Generic[T]):
             self._callback = None
 
     def hand_to(self, callback: Callable[[T], None]) -> None:
-        """From now on; what was kept comes first, on this thread."""
+        """From now on; what has come before is told first, on this thread."""
         with self._lock:
-            kept, self._kept = self._kept, []
+            told = list(self._told)
             self._callback = callback
-        for value in kept:
+        for value in told:
             callback(value)
