@@ -215,6 +215,16 @@ def test_a_command_is_ended_when_the_lifeline_breaks(tmp_path: Path) -> None:
     assert monitor.returncode == 128 + signal.SIGTERM
 
 
+def test_a_command_is_ended_where_samples_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [*monitor_command(tmp_path / "file" / "below", interval_s=0.05), "--"]
+    monitor = [*command, sys.executable, "-c", BUSY]
+    # Its output is at its end once nobody has it any more, the command included.
+    done = subprocess.run(monitor, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "NotADirectoryError" in done.stderr
+
+
 def test_without_a_gpu_there_is_no_gpu_in_a_sample() -> None:
     gpus = Gpus("libdoesnotexist.so.1")
     assert (gpus.count, gpus.read()) == (0, {})

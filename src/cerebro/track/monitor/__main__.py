@@ -45,20 +45,26 @@ def _run(options: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: process.send_signal(number))
     ending = _Ending(process.pid, sys.stdin.fileno() if options.lifeline else None)
-    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-        _record(options, process.pid, ending.wait, is_told=False)
-    if process.poll() is None:
-        # Whoever wanted it is gone.
-        process.terminate()
     try:
-        code = process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            _record(options, process.pid, ending.wait, is_told=False)
+    finally:
+        code = _end(process)
     told = {"began": began, "seconds": time.perf_counter() - started, "code": code}
     Path(options.to).mkdir(parents=True, exist_ok=True)
     Path(options.to, "command.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
     return code if code >= 0 else 128 - code
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a command that has ended, or that nobody looks at or wants any more."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        return process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def _record(

@@ -59,7 +59,11 @@ class Process:
         # Not everyone may see what processes of other people read.
         with contextlib.suppress(OSError):
             self._io = ProcFile(f"/proc/{pid}/io")
-        self.started = parse_stat(self._stat.read()).started
+        try:
+            self.started = parse_stat(self._stat.read()).started
+        except OSError:
+            self.close()
+            raise
         self.cpu_s = 0.0
         self.rss_bytes = 0
         self.read_bytes = 0
