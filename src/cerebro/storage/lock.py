@@ -119,6 +119,12 @@ class _FileLock:
                 f"a run must have one driver, but {self._store.url} is being written by {who}. "
                 "Wait until it is done, or stop it."
             ) from error
+        except OSError as error:
+            raise StoreError(
+                f"cannot lock {self._store.local_path(self._path)}: {error.strerror}. The disk "
+                "must know locks of files (Lustre does if it is mounted with flock): choose "
+                "another place."
+            ) from error
         holder = Holder(
             host=socket.gethostname(),
             pid=os.getpid(),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -105,6 +106,15 @@ def test_an_unreadable_holder_is_still_a_lock(store):
 
 def test_there_is_no_holder_before_the_first_lock(store):
     assert read_holder(store) is None
+
+
+def test_a_disk_without_locks_is_a_store_error_that_says_so(store, monkeypatch):
+    def flock(fd, operation):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(StoreError, match=r"cannot lock .*: Function not implemented. The disk"):
+        RunLock(store).acquire()
 
 
 def test_a_place_that_cannot_be_written_is_a_store_error(store, tmp_path):
