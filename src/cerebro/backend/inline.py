@@ -26,7 +26,7 @@ from cerebro.backend.base import (
 from cerebro.backend.failure import describe_failure
 from cerebro.backend.gang.ends import RankLost
 from cerebro.backend.opening import introduce, save_state
-from cerebro.errors import RunInterrupted
+from cerebro.errors import RunInterrupted, WorkerError
 from cerebro.storage.checkpoint import CheckpointRef
 from cerebro.train.progress import PROGRESS
 from cerebro.train.runner import VisitRunner
@@ -49,7 +49,10 @@ class InlineBackend:
         self._runner: Runner | None = None
 
     def start(self, setup: Opening, workers: int) -> None:
-        self._runner = setup.open(0)
+        try:
+            self._runner = setup.open(0)
+        except RankLost as lost:
+            raise WorkerError(f"the worker of this process {lost}.") from lost
         for index in range(workers):
             self._events.put(Joined(introduce(index, self._runner)))
 

@@ -9,7 +9,8 @@ import pytest
 
 from cerebro.backend import InlineBackend
 from cerebro.backend.base import Done, Failed
-from cerebro.errors import RunInterrupted
+from cerebro.backend.gang.ends import RankLost
+from cerebro.errors import RunInterrupted, WorkerError
 from cerebro.testing.backend_session import Session, make_call
 from cerebro.testing.toy import ToyFramework, ToyTask
 
@@ -63,3 +64,15 @@ def test_a_second_ctrl_c_is_no_failure_of_the_visit(session):
     session.backend.submit(0, make_call(interrupt=True), None)
     with pytest.raises(RunInterrupted):
         session.backend.events()
+
+
+class Short:
+    """A gang of which a rank ends before it comes."""
+
+    def open(self, worker):
+        raise RankLost(1, -9)
+
+
+def test_a_rank_that_is_lost_at_the_start_is_told_in_a_sentence():
+    with pytest.raises(WorkerError, match="lost rank 1 of its gang, which was killed by SIGKILL"):
+        InlineBackend().start(Short(), 1)
