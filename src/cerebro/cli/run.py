@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from cerebro.backend.gang.excuse import excused
 from cerebro.backend.gang.rendezvous import Rendezvous
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
@@ -59,7 +60,7 @@ def run_experiment(
     if wish.is_shown:
         print(show_file(config, path, overrides), end="")
         return 0
-    with located(config, path, overrides):
+    with located(config, path, overrides), excused(spot, config.name):
         config = ready(config, wish, is_leading=is_leading and not quiet)
     experiment = open_experiment(config, path, spot=spot)
     was_finished = not fresh and _is_finished(experiment.store)
@@ -69,7 +70,11 @@ def run_experiment(
         count = experiment.count_workers(config.device)
         print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
     try:
-        with located(config, path, overrides), sampled(config, spot, experiment.store, fresh):
+        with (
+            located(config, path, overrides),
+            sampled(config, spot, experiment.store, fresh),
+            excused(spot, config.name),
+        ):
             result = fit_experiment(
                 experiment, config, progress=not quiet, fresh=fresh, force=force
             )

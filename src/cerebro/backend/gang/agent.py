@@ -53,6 +53,9 @@ def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) 
         agent = _Agent(rendezvous, run, make_setup, signals)
         try:
             code = agent.serve()
+        except CerebroError as error:
+            error.is_told = True
+            raise
         finally:
             agent.close()
     if code:
@@ -67,6 +70,7 @@ def _ended(code: int) -> CerebroError:
     else:
         error = WorkerError(f"rank 0 has ended with code {code}; it says why.")
     error.exit_code = code
+    error.is_told = True
     return error
 
 

@@ -70,6 +70,8 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
             yield muster
     except BaseException as error:
         code = exit_code_of(error)
+        if isinstance(error, CerebroError):
+            error.is_told = True
         raise
     finally:
         muster.dismiss(code)

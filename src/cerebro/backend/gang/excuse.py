@@ -1,0 +1,55 @@
+"""A process that fails before it meets the others: they hear why, and do not wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cerebro.backend.gang.muster import mustered
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
+from cerebro.backend.gang.seek import find_muster
+from cerebro.errors import CerebroError, RunInterrupted
+
+#: How long rank 0 is looked for: it may still be on its way.
+_LOOK_S = 30.0
+
+logger = logging.getLogger("cerebro.gang")
+
+
+@contextlib.contextmanager
+def excused(rendezvous: Rendezvous | None, run: str) -> Iterator[None]:
+    """Tell the others of an error in here that they do not know of.
+
+    Not where people have started the processes: they read it here, and start this one again.
+
+    Args:
+        rendezvous: Of this process; None: it is alone.
+        run: The name of the run.
+    """
+    try:
+        yield
+    except RunInterrupted:
+        # A batch system signals all.
+        raise
+    except CerebroError as error:
+        is_waited_for = rendezvous is not None and rendezvous.is_spread
+        if rendezvous is not None and is_waited_for and rendezvous.kind is not Kind.FLAGS:
+            _excuse(rendezvous, run, error)
+        raise
+
+
+def _excuse(rendezvous: Rendezvous, run: str, error: CerebroError) -> None:
+    if error.is_told:
+        return
+    logger.info("the other processes are told: %s", error)
+    brief = replace(rendezvous, patience_s=min(rendezvous.patience_s, _LOOK_S))
+    # Whatever keeps them from hearing it, this process ends with its own error.
+    with contextlib.suppress(CerebroError):
+        if brief.is_leading:
+            with mustered(brief, run) as muster:
+                muster.word = str(error)
+                raise error
+        with find_muster(brief, run, lambda: None) as post:
+            post.say({"failed": f"rank {brief.first} cannot take part: {error}"})
