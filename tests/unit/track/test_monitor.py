@@ -187,6 +187,16 @@ def test_the_monitor_ends_with_who_started_it(tmp_path: Path) -> None:
         wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the monitor is gone")
 
 
+def test_what_asks_a_run_to_stop_does_not_end_its_samples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Monitor(tmp_path, interval_s=0.05) as monitor:
+        assert monitor._process is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            os.kill(monitor._process.pid, number)
+    assert not caplog.records
+
+
 def test_a_command_is_sampled_and_its_exit_code_given(tmp_path: Path) -> None:
     command = [*monitor_command(tmp_path, interval_s=0.05), "--"]
     done = subprocess.run([*command, sys.executable, "-c", "raise SystemExit(3)"], check=False)

@@ -22,14 +22,16 @@ from cerebro.track.monitor.sinks import TENSORBOARD_S, CsvSink, Sink, TensorBoar
 
 #: How long a command may take to end when it is asked to.
 _STOP_S = 30.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample until it is over; the exit code is that of the command."""
     options = _parser().parse_args(arguments)
     if options.pid is not None:
-        # A Ctrl-C is for what is sampled: it ends, and we after it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Terminals and batch systems mean what is sampled: it ends, and we after it.
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         _record(options, options.pid, _Ending(options.pid, sys.stdin.fileno()).wait, is_told=True)
         return 0
     if not options.command:
