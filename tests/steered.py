@@ -30,10 +30,10 @@ FINISHED, RUNNING, PAUSED, FAILED, PENDING = range(5)
 Record = dict[str, Any]
 
 
-def write_run(root: Path, *, is_finished: bool = False) -> Path:
+def write_run(root: Path, *, is_finished: bool = False, **changes: object) -> Path:
     """A run with a trial of each kind: finished, running, paused, failed, pending."""
     store = DirectoryStore(root)
-    spec = {**SPEC, "space": parse_space(SPACE).to_json()}
+    spec = {**SPEC, "space": parse_space(SPACE).to_json(), **changes}
     RunDocument(
         spec=spec,
         task="tasks:Toy",

@@ -116,7 +116,7 @@ class Result:
 
     @property
     def ending(self) -> str | None:
-        """Why the run ended before its trials did (goal, budget, command); None if it did not."""
+        """Why the run ended before its trials did, or which goal it missed; None if neither."""
         found = self._ending
         return None if found is None else str(found)
 

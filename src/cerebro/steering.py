@@ -18,6 +18,7 @@ from cerebro.errors import UsageError
 from cerebro.run.history import RunHistory, TrialHistory
 from cerebro.run.recovery import load_history
 from cerebro.search.domain import Constant, plain
+from cerebro.search.goal import check_epochs
 from cerebro.search.space import Space, parse_space
 from cerebro.search.wording import show, unknown
 from cerebro.storage import Store, layout, open_store
@@ -165,10 +166,12 @@ class Steering:
         self, trial: str | int | None = None, *, epochs: int, wait_s: float = WAIT_S
     ) -> Answer:
         """Train a trial until so many epochs are behind it; without one, all that are finished."""
-        _, history = load_history(self._store)
+        document, history = load_history(self._store)
         found = None if trial is None else _find(history, trial)
         number = None if found is None else found.number
         command = Command(command=Verb.EXTEND, trial=number, epochs=epochs)
+        goal = cast("dict[str, Json]", document.spec.get("goal") or {})
+        check_epochs(epochs, cast("int | None", goal.get("max_epochs")), "epochs")
         if found is not None:
             _check_extension(found, epochs, history.epochs)
         elif not any(

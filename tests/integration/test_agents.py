@@ -38,6 +38,13 @@ def test_a_goal_that_is_reached_ends_both_in_the_middle_of_a_visit(tmp_path):
     assert digest(experiment)
 
 
+@pytest.mark.timeout(180)
+def test_both_hear_that_a_goal_was_missed_and_after_how_long(tmp_path):
+    goal = {"metric": "val_loss", "mode": "min", "target": 0.0}
+    for told in run_together(make_project(tmp_path / "run", goal=goal), tmp_path):
+        assert re.search(r"goal not reached: no trial has val_loss <= 0, after [\d.]+ s", told)
+
+
 #: Every row, or every batch, takes its time, by a clock that moves on in its own process.
 SLOW = """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -198,6 +199,17 @@ def test_a_budget_that_was_used_up_is_no_goal(home):
     result = run(home, "budget", budget="4 epochs", goal={"target": 0.0})
     assert result.ending.startswith("ended early: the budget of 4 epochs is used up, after ")
     assert result.time_to_target_s is None
+
+
+def test_a_goal_that_was_missed_has_its_aim_and_the_time_that_went_by(home, capsys):
+    result = run(home, "missed", goal={"target": 0.0})
+    assert re.fullmatch(
+        r"goal not reached: no trial has val_loss <= 0, after [\d.]+ s", result.ending
+    )
+    assert result.time_to_target_s is None
+    assert result.summary["ending"] == result.ending
+    show_results(Path(result.path), Format.TABLE)
+    assert capsys.readouterr().out.splitlines()[-1] == result.ending
 
 
 def test_a_run_that_went_to_its_end_has_no_ending(home):

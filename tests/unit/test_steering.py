@@ -125,6 +125,17 @@ def test_a_wrong_request_is_not_sent(root, steering, steer, message):
     assert pending(DirectoryStore(root)) == []
 
 
+def test_no_trial_is_trained_for_longer_than_the_goal_allows(tmp_path):
+    goal = {"name": "goal", "metric": "train_loss", "mode": "min", "target": 0.1, "max_epochs": 4}
+    root = write_run(tmp_path / "run", goal=goal)
+    message = "`epochs <= goal.max_epochs` must hold, but got epochs=5 and max_epochs=4"
+    for trial in (None, FINISHED):
+        with pytest.raises(UsageError, match=message):
+            Steering(root).extend(trial, epochs=5)
+    Steering(root).extend(FINISHED, epochs=4)
+    assert sent(root).epochs == 4
+
+
 def test_a_finished_run_cannot_be_stopped(tmp_path):
     root = write_run(tmp_path / "run", is_finished=True)
     with pytest.raises(UsageError, match="only an unfinished run can be stopped"):

@@ -83,7 +83,7 @@ def describe_model(config: RecipeExperiment) -> str:
     return f"{model}\n{count:,} parameters"
 
 
-def tell_best(result: Result, config: RecipeExperiment) -> None:
+def tell_best(result: Result) -> None:
     """Write the best validation accuracy, and top 5 if asked for, and what an epoch took."""
     curves = {trial.number: result.history(trial.number) for trial in result.trials}
     asked = {"val_accuracy": "best validation accuracy", _TOP_K: "best top-5 accuracy"}
@@ -100,11 +100,6 @@ def tell_best(result: Result, config: RecipeExperiment) -> None:
     seconds = [each for trial in result.trials for each in result.seconds(trial.number)]
     if seconds:
         print(f"mean time of an epoch: {sum(seconds) / len(seconds):.3g} s")
-    if config.goal is not None and result.time_to_target_s is None:
-        print(
-            f"goal not reached: {config.goal.get('metric', config.metric[0])} "
-            f"{config.goal['target']}"
-        )
 
 
 def open_shell(result: Result) -> None:

@@ -89,7 +89,7 @@ def run_experiment(
     if was_finished or quiet or not _is_one_output():
         _show_result(result)
     if isinstance(config, RecipeExperiment):
-        tell_best(result, config)
+        tell_best(result)
     code = _conclude(result, strict=strict)
     if wish.is_interactive:
         open_shell(result)

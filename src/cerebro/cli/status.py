@@ -9,7 +9,7 @@ from typing import Any, cast
 from cerebro.cli.directory import is_starting, open_directory
 from cerebro.cli.table import format_columns
 from cerebro.run.history import RunHistory, TrialHistory
-from cerebro.run.ranking import criteria_of, ending_of, rank_trials
+from cerebro.run.ranking import aim_of, criteria_of, ending_of, rank_trials
 from cerebro.run.recovery import load_history
 from cerebro.run.stacks import describe_stacks
 from cerebro.steering import find_driver
@@ -84,9 +84,7 @@ def _search(spec: Mapping[str, Any]) -> str:
     ]
     text = " + ".join(parts)
     if spec["goal"]:
-        goal = spec["goal"]
-        sign = ">=" if goal["mode"] == "max" else "<="
-        text += f", until {clean(goal['metric'], 40)} {sign} {show(goal['target'])}"
+        text += f", until {aim_of(spec['goal'])}"
     for name, count in (("seeds", spec["seeds"]), ("folds", spec["folds"])):
         text += f", {count} {name} each" if count > 1 else ""
     return text

@@ -270,7 +270,7 @@ class _Fit:
         if keep is not None and not paused:
             ranking = rank_trials(run.history, criteria_of(self._spec.to_json()))
             self._drop(beyond(ranking, keep))
-        ending = ending_of(run.history, self._spec.to_json())
+        ending = ending_of(run.history, self._spec.to_json(), is_over=not paused)
         if ending is not None:
             reached_s = ending.after_s if ending.is_goal else None
             summary = replace(summary, ending=str(ending), time_to_target_s=reached_s)

@@ -10,7 +10,7 @@ from cerebro.run.direction import SEARCH
 from cerebro.run.history import RunHistory
 from cerebro.run.past import TrialHistory
 from cerebro.track.ranking import Criteria, Ranking, TrialRow, rank
-from cerebro.track.text import clean, show_seconds
+from cerebro.track.text import clean, show, show_seconds
 from cerebro.types import Json, Mode
 
 #: Who ends a run when its time is up.
@@ -72,31 +72,55 @@ def is_person(by: object) -> bool:
 
 
 class Ending(NamedTuple):
-    """Why a run ended before its trials did, and the seconds that all its drivers had worked.
+    """Why a run ended before its trials did, or what none of them reached, and after how long.
+
+    Attributes:
+        after_s: Seconds that all its drivers had worked.
 
     >>> print(Ending("t0003 reached val_accuracy 0.9712 >= 0.97 in epoch 4", "search", True, 41.3))
     goal reached: t0003 reached val_accuracy 0.9712 >= 0.97 in epoch 4, after 41 s
     >>> print(Ending("stopped by a command", "ada", False, 200.0))
     ended early: stopped by a command (ada), after 3 min 20 s
+    >>> print(Ending("no trial has val_accuracy >= 0.97", "search", False, 41.3, is_missed=True))
+    goal not reached: no trial has val_accuracy >= 0.97, after 41 s
     """
 
     reason: str
     by: str
     is_goal: bool
     after_s: float
+    is_missed: bool = False
 
     def __str__(self) -> str:
         what = "goal reached" if self.is_goal else "ended early"
+        what = "goal not reached" if self.is_missed else what
         who = f" ({clean(self.by, 40)})" if is_person(self.by) else ""
         after = f"{self.after_s:.1f} s" if self.after_s < 10 else show_seconds(self.after_s)
         return f"{what}: {clean(self.reason, 300)}{who}, after {after}"
 
 
-def ending_of(history: RunHistory, spec: Mapping[str, Any]) -> Ending | None:
-    """Why the run was ended; None where it was not."""
-    if history.halted is None:
-        return None
+def aim_of(goal: Mapping[str, Any]) -> str:
+    """What a goal is, as in `val_accuracy >= 0.97`."""
+    sign = ">=" if goal["mode"] == "max" else "<="
+    return f"{clean(goal['metric'], 40)} {sign} {show(goal['target'])}"
+
+
+def ending_of(
+    history: RunHistory, spec: Mapping[str, Any], *, is_over: bool = False
+) -> Ending | None:
+    """Why the run was ended, or which goal it missed; None where it simply came to its end.
+
+    Args:
+        history: What has happened.
+        spec: Of its run.json.
+        is_over: It has come to its end, though its journal does not say so yet.
+    """
     goal = spec.get("goal") or {}
+    if history.halted is None:
+        if not goal or not (is_over or history.is_finished):
+            return None
+        spent_s = history.spent_s + history.driver_s
+        return Ending(f"no trial has {aim_of(goal)}", SEARCH, False, spent_s, is_missed=True)
     is_goal = bool(goal) and f" reached {goal['metric']} " in history.halted
     by = history.halted_by
     return Ending(history.halted, by, is_goal and by == SEARCH, history.halted_s)

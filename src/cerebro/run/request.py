@@ -15,7 +15,7 @@ from cerebro.run.stacks import Setting
 from cerebro.search.budget import parse_budget
 from cerebro.search.conductor import Conductor
 from cerebro.search.decision import Outcome
-from cerebro.search.goal import Goal
+from cerebro.search.goal import Goal, check_epochs
 from cerebro.search.sampler import Sampler, describe_search, make_sampler
 from cerebro.search.space import Space
 from cerebro.search.stopper import Stopper
@@ -196,14 +196,11 @@ def _listed(value: str | Sequence[str]) -> list[str]:
 
 
 def _epochs(request: Request, most: int | None) -> int:
-    if request.epochs is None and most is None:
+    epochs = most if request.epochs is None else request.epochs
+    if epochs is None:
         raise UsageError("num_epochs must be given, or max_epochs with the goal.")
-    if request.epochs is not None and most is not None and request.epochs > most:
-        raise UsageError(
-            f"`num_epochs <= goal.max_epochs` must hold, but got num_epochs={request.epochs} and "
-            f"max_epochs={most}."
-        )
-    return min(each for each in (request.epochs, most) if each is not None)
+    check_epochs(epochs, most)
+    return epochs
 
 
 def _repeats(request: Request) -> int:

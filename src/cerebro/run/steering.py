@@ -14,6 +14,7 @@ from cerebro.run.orders import Orders, decision, halt_record
 from cerebro.run.past import TrialHistory
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.run.unit import Record
+from cerebro.search.goal import check_epochs
 from cerebro.storage import Store, inbox
 from cerebro.storage.inbox import Command, Refusal, Verb
 from cerebro.types import Json, TrialStatus, trial_id
@@ -169,6 +170,7 @@ class Inbox:
 
     def _extend(self, command: Command) -> list[Commit]:
         epochs = cast(int, command.epochs)
+        check_epochs(epochs, cast("int | None", self._spec.goal.get("max_epochs")), "epochs")
         if command.trial is None:
             found = [t for t in self._history.trials.values() if _can_go_on(t, epochs)]
             if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro.errors import UsageError
 from cerebro.search.checks import check_real, check_whole
 from cerebro.search.decision import Decision, Halt, Report
 from cerebro.search.scale import Scale
@@ -50,3 +51,11 @@ class Goal(Endless):
             return []
         reached = f"{self._scale.show(score)} {self._sign()}"
         return [Halt(f"{trial_id(report.trial)} reached {reached} in epoch {epoch}")]
+
+
+def check_epochs(epochs: int, most: int | None, name: str = "num_epochs") -> None:
+    """Raise UsageError where a trial would be trained for more epochs than its goal allows."""
+    if most is not None and epochs > most:
+        raise UsageError(
+            f"`{name} <= goal.max_epochs` must hold, but got {name}={epochs} and max_epochs={most}."
+        )

@@ -108,6 +108,14 @@ def test_a_running_member_of_a_stack_is_trained_longer_within_it(data):
     assert [len(result.history(number)) for number in range(4)] == [3, 5, 3, 3]
 
 
+def test_a_run_refuses_more_epochs_than_its_goal_allows(data):
+    goal = {"name": "goal", "metric": "val_loss", "mode": "min", "target": 0.0, "max_epochs": 4}
+    plan = {2: [command("extend", 0, epochs=5), command("extend", 1, epochs=4)]}
+    result = steered(data, "allowed", plan, goal=goal)
+    assert [len(result.history(number)) for number in range(4)] == [3, 4, 3, 3]
+    assert refused(data.parent / "allowed") == ["`epochs <= goal.max_epochs` must hold, b", None]
+
+
 def test_all_of_a_stack_wait_and_one_goes_on(data):
     plan = {2: [command("pause", n) for n in range(4)], 3: [command("unpause", 2)]}
     result = steered(data, "all", plan, stack=4, workers=2)
