@@ -45,7 +45,12 @@ def describe(detail: ErrorDetails, document: Document, known: Iterable[str]) -> 
         return Problem(place, unknown("key", key, known))
     if kind == "value_error":
         return Problem(place, f"`{key}`: {detail['ctx']['error']}")
-    return Problem(place, f"`{key}` {_expectation(detail)}, but got {_got(detail['input'])}.")
+    return Problem(place, wrong_value(detail, key))
+
+
+def wrong_value(detail: ErrorDetails, key: str) -> str:
+    """What a key's value must be, and what was got."""
+    return f"`{key}` {_expectation(detail)}, but got {_got(detail['input'])}."
 
 
 def report(problems: Sequence[Problem]) -> ConfigError:
@@ -123,7 +128,11 @@ def _leaves(path: KeyPath, tree: Json) -> Iterator[tuple[KeyPath, Json]]:
 def _expectation(detail: ErrorDetails) -> str:
     if detail["type"] == "string_too_short":
         return "must not be empty"
-    words = {"dict_type": "must be a mapping", "int_type": "must be an integer"}
+    words = {
+        "dict_type": "must be a mapping",
+        "int_type": "must be an integer",
+        "model_type": "must be a mapping",
+    }
     text = words.get(detail["type"], detail["msg"])
     return text.replace("Input should be", "must be").replace("a valid ", "a ")
 

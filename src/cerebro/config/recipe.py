@@ -17,7 +17,7 @@ from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
 from cerebro.config.recipe_overrides import apply_recipe_overrides
 from cerebro.config.recipe_paths import split_output
-from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection
+from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection, section_keys
 from cerebro.config.recipe_space import RENAMED, Objection, make_space
 from cerebro.config.resolve import backend_reference, resolve_path
 from cerebro.config.schema import ExperimentConfig
@@ -89,8 +89,7 @@ def _describe(detail: ErrorDetails, document: Document) -> Problem:
     fields: Mapping[str, Any] = Recipe.model_fields
     known = list(fields)
     if below and top in fields:
-        inner = getattr(fields[top].annotation, "model_fields", None)
-        known = [f"{top}.{key}" for key in inner or ()] or known
+        known = [f"{top}.{key}" for key in section_keys(top)] or known
     return describe(detail, document, known)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from cerebro.config.recipe_schema import Recipe
+from cerebro.config.recipe_schema import Recipe, section_keys
 from cerebro.config.yaml import Document, KeyPath, Place, parse_yaml
 from cerebro.errors import ConfigError
 from cerebro.search.wording import show, unknown
@@ -70,8 +70,8 @@ def _check_top(top: str, where: str) -> None:
 
 def dotted_names() -> Iterable[str]:
     """Every key of every section, as it is overridden."""
-    for section, field in Recipe.model_fields.items():
-        for key in getattr(field.annotation, "model_fields", {}):
+    for section in Recipe.model_fields:
+        for key in section_keys(section):
             yield f"{section}.{key}"
 
 

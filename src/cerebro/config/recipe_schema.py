@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
@@ -175,3 +176,17 @@ class Recipe(Section):
     stack: Annotated[bool | int | str, PlainValidator(check_setting)] = "auto"
     same_order: bool = False
     keep_top: Count | None = None
+
+
+def section_keys(name: str) -> Sequence[str]:
+    """The keys of a section; none for what is no section.
+
+    >>> section_keys("goal"), section_keys("seed")
+    (('target', 'metric', 'mode', 'max_epochs', 'devices', 'max_nodes'), ())
+    """
+    annotation = Recipe.model_fields[name].annotation
+    # One that may be left out is a union with None.
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return tuple(kind.model_fields)
+    return ()

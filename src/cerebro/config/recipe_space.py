@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from cerebro.config.problems import wrong_value
 from cerebro.config.recipe_data import default_augment, training_params
 from cerebro.config.recipe_schema import (
     Loss,
+    ModelSection,
     OptimizerSection,
     Recipe,
     Section,
@@ -34,6 +38,11 @@ RENAMED: Mapping[str, str] = {
     "training.batch_size": "batch_size",
     "training.clip_grad_norm": "clip_grad_norm",
     "training.global_batch_size": "global_batch_size",
+}
+_SECTIONS: Mapping[str, type[Section]] = {
+    "model": ModelSection,
+    "optimizer": OptimizerSection,
+    "training": TrainingSection,
 }
 #: Keys of `data` that are for the trainer, not for who prepares the data.
 _DATA = ("augment", "preprocess")
@@ -139,8 +148,35 @@ def _listed(domain: Domain) -> tuple[Json, ...]:
 
 def _check(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with the params of a trial: which, and why. None: a number of a range."""
+    told = set()
+    for own, error in _check_names(params):
+        told.add(own)
+        yield own, error
+    for own, error in _check_kinds(params):
+        if own not in told:
+            yield own, error
+
+
+def _check_kinds(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the sections of a file would refuse."""
+    for param, value in params.items():
+        dotted = _dotted(param)
+        section, _, key = dotted.partition(".")
+        kind = _SECTIONS.get(section)
+        if kind is None or key not in kind.model_fields or value is None:
+            continue
+        try:
+            kind.model_validate({key: value})
+        except ValidationError as error:
+            # The other keys of the section are missing here.
+            for detail in error.errors():
+                if detail["type"] != "missing":
+                    yield param, wrong_value(detail, dotted)
+
+
+def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     name = params["model.name"]
-    if name not in MODELS:
+    if isinstance(name, str) and name not in MODELS:
         yield "model.name", unknown("model", str(name), sorted(MODELS))
     if params["training.loss"] not in _LOSSES:
         yield "training.loss", unknown("loss", str(params["training.loss"]), _LOSSES)
@@ -201,7 +237,7 @@ def _check_rates(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _located(name: str, message: str, written: set[str]) -> Objection:
     """Where a param is in the file, as near as can be told."""
-    dotted = next((own for own, new in RENAMED.items() if new == name), name)
+    dotted = _dotted(name)
     if dotted in written:
         return Objection(("search", "space", dotted), message)
     section, _, key = dotted.partition(".")
@@ -209,3 +245,8 @@ def _located(name: str, message: str, written: set[str]) -> Objection:
         number = message[len("lr_schedule[") : message.index("]")]
         return Objection((section, key, int(number)), message)
     return Objection((section, key), message)
+
+
+def _dotted(name: str) -> str:
+    """The name in the file of a param."""
+    return next((own for own, new in RENAMED.items() if new == name), name)

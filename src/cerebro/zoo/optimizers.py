@@ -6,6 +6,7 @@ Options that decide how, not what, is computed (foreach, fused and the like) are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -36,6 +37,11 @@ _KERAS: Mapping[str, tuple[str, int | None]] = {
     "epsilon": ("eps", None),
 }
 _BETAS = (0.9, 0.999)
+#: Options that are true or false, those that are a pair of numbers, and those that PyTorch alone
+#: knows the values of; others are a number.
+_FLAGS = ("amsgrad", "centered", "decoupled_weight_decay", "maximize", "nesterov")
+_PAIRS = ("betas", "etas", "step_sizes")
+_FREE = ("Adafactor.eps", "Adafactor.beta2_decay")
 
 
 def optimizer_name(name: object) -> str:
@@ -55,7 +61,7 @@ def optimizer_name(name: object) -> str:
 
 
 def optimizer_options(name: object, options: Mapping[str, object]) -> dict[str, Any]:
-    """Options beside lr as the class of this name takes them; UsageError for one it has not.
+    """Options beside lr as the class of this name takes them; UsageError for what it does not.
 
     >>> optimizer_options("Adam", {"beta_1": 0.8, "epsilon": 1e-7})
     {'betas': (0.8, 0.999), 'eps': 1e-07}
@@ -69,6 +75,8 @@ def optimizer_options(name: object, options: Mapping[str, object]) -> dict[str, 
             hint = f" Did you mean {near[0]!r}?" if near else ""
             known = ", ".join(("lr", *OPTIMIZERS[name]))
             raise UsageError(f"optimizer {name} has no option {key!r}. It has: {known}.{hint}")
+        if f"{name}.{own}" not in _FREE:
+            _check_value(own if place is None else key, key, value)
         if place is None:
             found[own] = tuple(value) if isinstance(value, list) else value
         else:
@@ -76,6 +84,23 @@ def optimizer_options(name: object, options: Mapping[str, object]) -> dict[str, 
             pair[place] = value
             found[own] = tuple(pair)
     return found
+
+
+def _check_value(own: str, key: str, value: object) -> None:
+    """Raise UsageError unless a value is of the kind that an option takes; None is left out."""
+    kind = "true or false" if own in _FLAGS else "a number of at least 0"
+    is_fit = value is None or (isinstance(value, bool) if own in _FLAGS else _is_amount(value))
+    if own in _PAIRS:
+        kind = "a list of two numbers of at least 0"
+        parts = value if isinstance(value, list | tuple) else ()
+        is_fit = value is None or [_is_amount(part) for part in parts] == [True, True]
+    if not is_fit:
+        raise UsageError(f"{key} must be {kind}, but got {value!r:.100}.")
+
+
+def _is_amount(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def _translate(name: str, key: str) -> tuple[str, int | None]:

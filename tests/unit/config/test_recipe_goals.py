@@ -38,6 +38,12 @@ def test_a_goal_keeps_to_its_devices():
     assert "the goal allows cuda only" in refused(GOAL, "goal.devices=cuda", "device.gpu=false")
 
 
+def test_a_metric_of_a_goal_without_a_mode_is_told_with_its_line():
+    message = refused(RECIPE + "goal:\n  target: 0.1\n  metric: val_loss\n")
+    assert message.startswith("recipe.yaml:21: ")
+    assert "needs its mode" in message
+
+
 def test_more_epochs_than_the_goal_allows_are_refused():
     message = refused(GOAL, "training.n_epochs=41")
     assert "`n_epochs <= goal.max_epochs` must hold, but got n_epochs=41" in message
