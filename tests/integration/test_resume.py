@@ -100,6 +100,20 @@ def test_a_resume_with_another_request_is_refused_and_told_what_was_and_is(home,
     assert f"{field} was {json.dumps(old)} and is {json.dumps(new)}" in said
 
 
+def test_of_a_large_space_what_differs_is_told(home):
+    space = {**{f"of_no_use_{number}": [number] for number in range(20)}, "lr": [0.1]}
+    fit_toy(home / "large", toy_spec(home / "data", space))
+    changed = {**space, "lr": [0.2], "late": [1]}
+    with pytest.raises(ResumeMismatchError) as caught:
+        fit_toy(home / "large", toy_spec(home / "data", changed))
+    was, found, now = str(caught.value).partition("space was {")[2].partition(" and is {")
+    assert found
+    assert was.startswith('"lr"')
+    assert now.startswith('"lr"')
+    assert '"late"' in now
+    assert "of_no_use" not in was + now
+
+
 def test_the_refused_run_is_resumed_exactly_with_what_it_began_with(home):
     refuse(home, changed(home, "seed"))
     fit_toy(home / "run", toy_spec(home / "data"))

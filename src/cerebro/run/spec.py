@@ -105,6 +105,8 @@ class RunSpec:
 
 #: Fields that may differ when a run is resumed: they do not change its results.
 _FREE = frozenset({"data", "checkpoint", "name", "concurrent", "parallel"})
+#: Characters of a value that a refusal shows.
+_SHOWN = 200
 #: What a run.json of a version without these fields means.
 _SINCE: Mapping[str, Json] = {
     "stack": False,
@@ -243,9 +245,7 @@ def refuse_changes(changes: Mapping[str, tuple[Json, Json]], where: str) -> None
     """Raise ResumeMismatchError if there are any."""
     if not changes:
         return
-    listed = "; ".join(
-        f"{key} was {_short(old)} and is {_short(new)}" for key, (old, new) in changes.items()
-    )
+    listed = "; ".join(_told(key, old, new) for key, (old, new) in changes.items())
     raise ResumeMismatchError(
         f"a run is resumed only with what it began with, but of {where} {listed}. Go back to that, "
         "give the run another name, start it afresh with --fresh (fresh=True), or accept other "
@@ -253,9 +253,18 @@ def refuse_changes(changes: Mapping[str, tuple[Json, Json]], where: str) -> None
     )
 
 
+def _told(key: str, old: Json, new: Json) -> str:
+    """A change in words: of long mappings, only the keys that differ."""
+    is_long = max(len(json.dumps(value)) for value in (old, new)) > _SHOWN
+    if is_long and isinstance(old, dict) and isinstance(new, dict):
+        same = {name for name in old if name in new and old[name] == new[name]}
+        old, new = ({n: v for n, v in each.items() if n not in same} for each in (old, new))
+    return f"{key} was {_short(old)} and is {_short(new)}"
+
+
 def _short(value: Json) -> str:
     text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _digest(body: Mapping[str, object]) -> str:
