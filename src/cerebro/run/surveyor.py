@@ -79,7 +79,9 @@ class Surveyor:
         """Decide and tell; gives what is to be journaled before these trials begin."""
         devices = self._count_devices()
         composition = composed(self._spec, call, survey, workers=self._workers, devices=devices)
-        for obstacle, count in composition.obstacles().items():
+        # A trial alone has nothing to be stacked with.
+        is_news = len(call.trials) > 1 or self._spec.stack != "auto"
+        for obstacle, count in composition.obstacles().items() if is_news else ():
             told = f"{count} trials are" if count > 1 else "1 trial is"
             logger.warning("%s not stacked: %s", told, obstacle)
         if composition.stacks:

@@ -114,6 +114,15 @@ def test_an_obstacle_is_told_once_and_the_trials_are_trained_alone(data, root, c
     assert statuses(root) == [FINISHED] * 4
 
 
+@pytest.mark.parametrize(("stack", "times"), [("auto", 0), (4, 1)])
+def test_of_a_single_trial_an_obstacle_is_told_only_if_stacks_were_asked_for(
+    data, root, caplog, stack, times
+):
+    fit_toy(root, toy_spec(data, {"lr": [0.1], "obstacle": ["it uses a hook"]}, stack=stack))
+    told = [message for message in caplog.messages if "not stacked" in message]
+    assert told == ["1 trial is not stacked: it uses a hook"] * times
+
+
 def test_batch_sizes_are_not_mixed(data, root):
     fit_toy(root, toy_spec(data, {**LRS, "batch_size": [8, 16]}, batch_size=None, stack=100))
     (record,) = records_of(root, "stacks")
