@@ -179,10 +179,11 @@ class _Translation:
         ]
         if len(given) != 1:
             both = " and ".join(given) or "neither"
+            todo = " Set the one you do not want to null." if len(given) == 2 else ""
             yield Objection(
                 ("training", "global_batch_size" if given else "batch_size"),
                 "batch_size (rows of each worker of a trial) or global_batch_size (of all of them "
-                f"together) must be given, one of the two, but got {both}.",
+                f"together) must be given, one of the two, but got {both}.{todo}",
             )
         classes = DATASETS[recipe.data.name].n_classes if recipe.data.name in DATASETS else None
         # One logit tells two classes apart.
