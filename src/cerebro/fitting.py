@@ -99,9 +99,14 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     plan = Plan(request, dataset, place, spec, sampler, division.gangs)
     warn_of_budget(plan, is_fresh=wish.fresh)
     backend = _listening(ground.make_backend(), muster)
+    spot = ground.rendezvous
     if settings.gang is not None and division.gangs == 1 and ground.is_here:
         for rank in range(settings.gang.local):
             announce(rank, division.ranks)
+    elif muster is not None and spot is not None:
+        # It trains alone, but others were started with it.
+        for rank in range(spot.local):
+            announce(rank, spot.world)
     steps = StepTimes()
     with published(ground.store) as root, _logs(wish.logdir, request.name) as logs:
         fit(

@@ -91,6 +91,7 @@ def test_one_machine_trains_alone_where_sharing_costs_more_and_the_other_hears_o
     experiment = make_slow(tmp_path / "run", "batch")
     leading, serving = run_together(experiment, tmp_path)
     assert "as sharing its batches costs the one trial more than it saves" in leading
+    assert "rank 0 of 2 on" in leading
     assert "rank 0 trains alone: this machine waits for the end of the run" in serving
     assert "the run has ended: best t0000" in serving
     assert Result.open(experiment.parent / "runs" / "clouds").document.spec["gang"] == 1
