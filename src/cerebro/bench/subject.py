@@ -98,7 +98,8 @@ class Subject:
         wanted = {"parallel": "ddp"} if setting.ranks > 1 else {"workers": "1"}
         if self.is_plain:
             wanted["stack"] = "false"
-        named = {text.partition("=")[0].partition(".")[0] for text in self.given}
+        keys = [*(text.partition("=")[0].strip() for text in self.given), *dict(setting.changes)]
+        named = {key.partition(".")[0] for key in keys}
         return [f"{key}={value}" for key, value in wanted.items() if key not in named]
 
     def _place(self, run: Path) -> list[str]:

@@ -14,6 +14,7 @@ from cerebro.track.text import show_count
 
 #: How a sweep calls the batch size, whatever the file calls it.
 BATCH_SIZE = "batch_size"
+_GLOBAL_BATCH_SIZE = "global_batch_size"
 _STRANGE = re.compile(r"[^A-Za-z0-9._]+")
 
 
@@ -180,13 +181,21 @@ def parse_sweep(texts: Sequence[str]) -> tuple[tuple[int, ...], list[tuple[str, 
     others: list[tuple[str, tuple[str, ...]]] = []
     for text in texts:
         key, equals, listed = text.partition("=")
-        values = tuple(value.strip() for value in listed.split(","))
-        if not equals or not key.strip() or not all(values):
+        key, values = key.strip(), tuple(value.strip() for value in listed.split(","))
+        if not equals or not key or not all(values):
             raise UsageError(f"--sweep is written KEY=VALUE,VALUE, but got {text!r:.80}.")
-        if key.strip().rpartition(".")[2] == BATCH_SIZE:
+        name = key.rpartition(".")[2]
+        if name == _GLOBAL_BATCH_SIZE:
+            raise UsageError(
+                f"--sweep {key}: batch sizes are swept as {BATCH_SIZE}=V,V; with --batch global "
+                "they are those of all processes together."
+            )
+        if (batches and name == BATCH_SIZE) or key in dict(others):
+            raise UsageError(f"--sweep has {key} twice. Name all its values at once: {key}=V,V.")
+        if name == BATCH_SIZE:
             batches = parse_counts(listed, "--sweep batch_size")
         else:
-            others.append((key.strip(), tuple(dict.fromkeys(values))))
+            others.append((key, tuple(dict.fromkeys(values))))
     return batches, others
 
 

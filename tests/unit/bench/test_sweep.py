@@ -50,6 +50,20 @@ def test_a_wrong_sweep_is_refused(text: str) -> None:
         parse_sweep([text])
 
 
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["lr=1,2", "lr=3"], "has lr twice"),
+        (["batch_size=8", "training.batch_size=16"], "has training.batch_size twice"),
+        (["training.global_batch_size=8,16"], "swept as batch_size=V,V; with --batch global"),
+    ],
+    ids=["key", "batch", "global batch"],
+)
+def test_values_that_another_one_would_replace_are_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_sweep(texts)
+
+
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "two"])
 def test_wrong_counts_are_refused_with_what_was_given(text: str) -> None:
     with pytest.raises(UsageError, match=f"--nodes must be whole numbers.*got {text!r}"):
@@ -147,6 +161,17 @@ def test_where_several_processes_are_compared_nothing_is_stacked(tmp_path: Path)
 def test_what_the_user_says_about_workers_holds(tmp_path: Path) -> None:
     subject = open_subject(write(tmp_path, EXPERIMENT), ["workers=2"])
     assert "workers=1" not in subject.overrides(Setting(), Path("/out/a"))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("change", [("workers", "2"), ("parallel", "mop"), ("stack", "4")])
+def test_what_is_swept_is_what_is_trained(
+    nodes: int, change: tuple[str, str], tmp_path: Path
+) -> None:
+    subject = replace(open_subject(write(tmp_path, RECIPE), []), is_plain=True)
+    found = subject.overrides(Setting(nodes=nodes, batch=64, changes=(change,)), Path("/out/a"))
+    values = [text for text in found if text.startswith(f"{change[0]}=")]
+    assert values == ["=".join(change)]
 
 
 def test_a_batch_size_of_the_space_is_changed_there(tmp_path: Path) -> None:
