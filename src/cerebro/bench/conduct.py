@@ -48,7 +48,8 @@ class Bench:
     @property
     def digest(self) -> str:
         """Changes when what is measured does, or how."""
-        words = [self.subject.digest, f"{self.interval_s:g}", __version__, *self.hosts]
+        words = [self.subject.digest, f"{self.interval_s:g}", __version__]
+        words += self.hosts or (_processor(), str(available_cores()))
         return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
     def place(self, setting: Setting) -> Place:

@@ -226,6 +226,20 @@ def test_what_was_measured_otherwise_is_measured_again(
     assert bench.digest != before
 
 
+@pytest.mark.parametrize(("what", "value"), [("_processor", "another"), ("available_cores", 999)])
+def test_what_another_machine_took_is_measured_again(
+    what: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = open_subject(write(tmp_path, EXPERIMENT), [])
+    here = Bench(subject=subject, out=tmp_path / "out")
+    there = replace(here, hosts=("a", "b"))
+    before = here.digest, there.digest
+    monkeypatch.setattr(f"cerebro.bench.conduct.{what}", lambda: value)
+    assert here.digest != before[0]
+    # Where hosts are named, it is those that train.
+    assert there.digest == before[1]
+
+
 def test_another_file_is_another_benchmark(tmp_path: Path) -> None:
     path = write(tmp_path, EXPERIMENT)
     before = open_subject(path, []).digest
