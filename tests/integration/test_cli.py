@@ -366,6 +366,9 @@ def test_run_does_as_the_file_says(project):
     )
     assert len(trials) == 4
     assert {trial["status"] for trial in trials} == {"stopped"}
+    shown = project.cerebro("results", "runs/toy", "--trial", "best").stdout
+    assert "\nstopped: " in shown
+    assert "error" not in shown
 
 
 def test_doctor_tells_versions_and_verifies_a_run(finished):

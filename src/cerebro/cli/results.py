@@ -17,7 +17,7 @@ from cerebro.track.files import leaderboard_csv
 from cerebro.track.ranking import leaderboard
 from cerebro.track.standings import show_lineage
 from cerebro.track.text import clean, show, show_params
-from cerebro.types import Json, Metrics
+from cerebro.types import Json, Metrics, TrialStatus
 
 
 class Format(enum.StrEnum):
@@ -83,7 +83,9 @@ def show_trial(path: str, name: str, form: Format) -> None:
         cells = [[show(epoch.get(name)) for name in names] for epoch in told]
         print(format_columns([[clean(name, 40) for name in names], *cells]))
     if trial.error:
-        print(f"error: {clean(trial.error, 400)}")
+        # A stopper, a goal or a person ended it: nothing is wrong.
+        label = "stopped" if trial.status == TrialStatus.STOPPED else "error"
+        print(f"{label}: {clean(trial.error, 400)}")
     if trial.traceback:
         print("".join(c if c.isprintable() or c == "\n" else "?" for c in trial.traceback).rstrip())
 
