@@ -195,7 +195,8 @@ _TIMES_NOTE = (
     "<b>training</b>: from the first visit to the last, without starting processes and importing "
     "libraries; with repeats both are medians, and ± is half of what lies between the fastest and "
     "the slowest. <b>communication</b>: the part of a training step spent waiting for other "
-    "processes. <b>CPU</b>: mean, 100 % is one core. <b>best</b>: of the metric.</p>"
+    "processes. <b>CPU</b>: mean while it trained (of all its time, where that was too short for a "
+    "few samples), 100 % is one core. <b>best</b>: of the metric.</p>"
 )
 _SPLIT_NOTE = (
     '<p class="muted"><b>data</b>: opening and ordering rows, and waiting for batches: gathered, '
