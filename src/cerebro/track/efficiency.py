@@ -66,8 +66,8 @@ class Summary:
     checkpoint_s: float
     wait_s: float
     startup_s: float
-    #: Why the run ended before its trials did, or which goal it missed; after how long, over all its
-    #: processes, it had what it was to reach.
+    #: Why the run ended before its trials did, or which goal it missed; after how long, over all
+    #: its processes, it had what it was to reach.
     ending: str | None = None
     time_to_target_s: float | None = None
     #: Ranks of a gang waiting for each other.
