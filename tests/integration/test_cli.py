@@ -47,10 +47,10 @@ def longer(project: Project) -> Project:
     return project
 
 
-def interrupt(project: Project, number: signal.Signals) -> tuple[int, str]:
+def interrupt(project: Project, number: signal.Signals, *flags: str) -> tuple[int, str]:
     """Start the run, signal it after a visit, before its last epoch; its exit code, last words."""
     held = project.hold(1)
-    process = project.start("run", "experiment.yaml")
+    process = project.start("run", "experiment.yaml", *flags)
     with process:
         try:
             wait_until(project.has_visits)
@@ -144,6 +144,11 @@ def test_a_signal_saves_and_the_same_command_resumes(longer, number, code):
     assert done.returncode == 0, done.stderr
     assert "resuming toy" in done.stderr
     assert ", since the last resume\n" in done.stdout
+
+
+def test_the_command_that_resumes_says_how_many_workers_there_were(longer):
+    _, errors = interrupt(longer, signal.SIGINT, "-np", "3", "epochs=2")
+    assert errors.endswith("To resume: cerebro run experiment.yaml epochs=2 -np 3\n")
 
 
 def test_a_full_disk_exits_with_75_and_the_run_can_go_on(project):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from cerebro.backend.gang.excuse import excused
-from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
 from cerebro.cli.recipe import open_shell, ready, sampled, tell_best
@@ -79,7 +79,7 @@ def run_experiment(
                 experiment, config, progress=not quiet, fresh=fresh, force=force
             )
     except (RunInterrupted, DiskFullError) as error:
-        raise _resumable(error, path, overrides) from error
+        raise _resumable(error, path, overrides, spot) from error
     if not is_leading:
         return 0
     # One that had failed altogether begins anew with other code.
@@ -201,9 +201,15 @@ def _tell_failures(failed: Sequence[TrialResult], trials: int, path: str) -> Non
     print(f"  more about one: cerebro results {shlex.quote(path)} --trial {failed[0].id}")
 
 
-def _resumable(error: CerebroError, path: Path, overrides: Sequence[str]) -> CerebroError:
+def _resumable(
+    error: CerebroError, path: Path, overrides: Sequence[str], spot: Rendezvous | None
+) -> CerebroError:
     """The error with the command that resumes the run: the same, but never `--fresh`."""
-    command = shlex.join(["cerebro", "run", str(path), *overrides])
+    if spot is not None and spot.kind is not Kind.FLAGS:
+        # Its launcher's command does, which is not known here.
+        return error
+    flags = [] if spot is None else spot.flags()
+    command = shlex.join(["cerebro", "run", str(path), *overrides, *flags])
     told = type(error)(f"{error} To resume: {command}")
     told.exit_code = error.exit_code
     return told

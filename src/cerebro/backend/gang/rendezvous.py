@@ -63,6 +63,18 @@ position=0, key='', patience_s=1800.0, is_borrowed=False)
         """Whether other processes own ranks, too."""
         return self.local < self.world
 
+    def flags(self) -> list[str]:
+        """Those of which `read_flags` makes this place.
+
+        >>> read_flags(nodes=3, procs=2, node=1, master="a:7").flags()
+        ['-n', '3', '-np', '2', '-nr', '1', '--master', 'a:7']
+        """
+        procs = ["-np", str(self.local)]
+        if not self.is_spread:
+            return procs
+        nodes, node = self.world // self.local, self.first // self.local
+        return ["-n", str(nodes), *procs, "-nr", str(node), "--master", self.address]
+
 
 def find_rendezvous(
     environ: Mapping[str, str],
