@@ -220,6 +220,21 @@ def test_small_differences_of_several_tensors_do_not_make_up_for_each_other():
         assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        torch.arange(16),
+        torch.tensor([1.0, -1.0]).double(),
+        torch.arange(7).byte(),
+        torch.arange(20_000),
+    ],
+    ids=["places", "signs", "bytes", "many"],
+)
+def test_the_same_numbers_in_another_order_are_found_out(numbers):
+    found = compare_all({"a": numbers}, {"a": numbers.flip(0)})
+    assert "a of rank 1 differs" in found[0]
+
+
 def test_tensors_that_may_differ_are_named_and_must_be_there_on_all_ranks():
     one, other = torch.zeros(3), torch.ones(3)
     same = {"weight": one, "mean": one}

@@ -14,15 +14,17 @@ from cerebro.types import Json
 _WORD_BYTES = 8
 #: Odd, so that no difference is lost, and such that its powers have nothing in common.
 _MIXED = 0x2545F4914F6CDD1D
+#: Of a tensor with more words than the first, as many neighbours as the second count as one.
+_FEW, _ROW = 1 << 13, 512
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
-    """A number that depends on every bit of a tensor, at the speed of memory.
+    """A number that depends on every bit of a tensor and its place, at the speed of memory.
 
-    >>> one, other = torch.ones(3), torch.ones(3)
-    >>> other[2] += 1e-7
-    >>> bool(fingerprint(one) == fingerprint(other))
-    False
+    >>> one, other = torch.arange(3.0), torch.arange(3.0)
+    >>> other[2] += 1e-6
+    >>> [bool(fingerprint(one) == fingerprint(each)) for each in (other, one.flip(0))]
+    [False, False]
     """
     data = tensor.detach()
     if data.is_complex():
@@ -33,8 +35,21 @@ def fingerprint(tensor: Tensor) -> Tensor:
     if raw.storage_offset() % _WORD_BYTES:
         raw = raw.clone()
     end = len(raw) // _WORD_BYTES * _WORD_BYTES
-    found = raw[:end].view(torch.int64).sum()
-    return found if end == len(raw) else found + raw[end:].sum(dtype=torch.int64) * 31
+    words, rest = raw[:end].view(torch.int64), raw[end:]
+    whole = len(words) // _ROW * _ROW if len(words) > _FEW else 0
+    parts = [words[whole:]]
+    if whole:
+        parts.append(words[:whole].view(-1, _ROW).sum(1))
+    if len(rest):
+        parts.append(rest.to(torch.int64))
+    return _mix(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+
+def _mix(words: Tensor) -> Tensor:
+    """The sum of numbers of which each is that of a word at its place, and of no other there."""
+    mixed = words + torch.arange(1, len(words) + 1, device=words.device) * _MIXED
+    mixed = (mixed ^ (mixed >> 32)) * _MIXED
+    return (mixed ^ (mixed >> 32)).sum()
 
 
 def compare(
