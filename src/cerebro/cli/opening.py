@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.config.machine import available_cores
 from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.schema import ExperimentConfig
@@ -45,7 +45,10 @@ def _threads(config: ExperimentConfig, spot: Rendezvous | None) -> int:
     if spot is None or not isinstance(config, RecipeExperiment):
         return asked
     cores = available_cores()
-    share = max(1, cores // spot.local)
+    # SLURM and MPI may have given each process cores of its own.
+    is_bound = spot.kind in (Kind.SLURM, Kind.MPI) and cores < (os.cpu_count() or 1)
+    ranks = spot.local if is_bound else max(spot.local, spot.here)
+    share = max(1, cores // ranks)
     if share < asked:
-        logger.info("%d ranks share %d cores: threads of each: %d.", spot.local, cores, share)
+        logger.info("%d ranks share %d cores: threads of each: %d.", ranks, cores, share)
     return min(asked, share)

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from cerebro.backend.gang.rendezvous import read_flags
+from cerebro.backend.gang.rendezvous import find_rendezvous, read_flags
 from cerebro.cli.opening import open_experiment
 from cerebro.config.files import is_recipe_file, load_file, show_file
 from cerebro.config.recipe import RecipeExperiment
@@ -143,6 +143,40 @@ def test_ranks_of_a_machine_share_its_cores(monkeypatch, ranks, threads):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
     config = load(RECIPE, "device.intra_threads=32", "data.prepared=data")
     spot = read_flags(nodes=2, procs=ranks, node=0, master="127.0.0.1:29500")
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    found = open_experiment(config.prepare(print), Path("recipe.yaml"), spot=spot)
+    assert found.threads_per_worker == threads
+
+
+TWO_OF_FOUR = {
+    "torchrun": {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+    "Open MPI": {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    },
+    "MPICH": {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"},
+    "srun": {
+        "SLURM_PROCID": "1",
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": "3",
+        "SLURM_STEP_TASKS_PER_NODE": "2,1",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "cores", "threads"),
+    [*((name, 4, 2) for name in TWO_OF_FOUR), ("srun", 8, 4), ("Open MPI", 8, 4)],
+)
+def test_ranks_that_a_launcher_starts_share_the_cores_that_they_have_in_common(
+    monkeypatch, launcher, cores, threads
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    config = load(RECIPE, "device.intra_threads=32", "data.prepared=data")
+    spot = find_rendezvous({**TWO_OF_FOUR[launcher], "MASTER_ADDR": "127.0.0.1"})
     monkeypatch.setattr("sys.path", sys.path.copy())
     found = open_experiment(config.prepare(print), Path("recipe.yaml"), spot=spot)
     assert found.threads_per_worker == threads

@@ -33,7 +33,7 @@ class Rendezvous:
 
     >>> read_flags(nodes=3, procs=2, node=1, master="10.0.0.1:29500")
     Rendezvous(world=6, first=2, local=2, address='10.0.0.1:29500', kind=<Kind.FLAGS: 'flags'>, \
-position=0, key='', patience_s=1800.0, is_borrowed=False)
+position=0, here=2, key='', patience_s=1800.0, is_borrowed=False)
     """
 
     #: Ranks in all.
@@ -46,6 +46,8 @@ position=0, key='', patience_s=1800.0, is_borrowed=False)
     kind: Kind
     #: Of the first rank among those of its machine: decides its device.
     position: int = 0
+    #: Ranks of this machine, those of other processes included.
+    here: int = 1
     #: The same for all processes of one start, and for no other start.
     key: str = ""
     #: How long a process without rank 0 waits for the one with it.
@@ -146,7 +148,12 @@ def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rend
         )
     address = "" if nodes == 1 or master is None else ":".join(map(str, split_address(master)))
     return Rendezvous(
-        world=nodes * procs, first=node * procs, local=procs, address=address, kind=Kind.FLAGS
+        world=nodes * procs,
+        first=node * procs,
+        local=procs,
+        address=address,
+        kind=Kind.FLAGS,
+        here=procs,
     )
 
 
@@ -207,6 +214,7 @@ def _read_torchrun(environ: Mapping[str, str]) -> Rendezvous | None:
         address=_master(environ, Kind.TORCHRUN) if world > 1 else "",
         kind=Kind.TORCHRUN,
         position=_number(environ, "LOCAL_RANK", 0),
+        here=_number(environ, "LOCAL_WORLD_SIZE", 1),
         key=f"torchrun {run} {restart}".strip(),
         is_borrowed=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
@@ -214,14 +222,18 @@ def _read_torchrun(environ: Mapping[str, str]) -> Rendezvous | None:
 
 def _read_open_mpi(environ: Mapping[str, str]) -> Rendezvous | None:
     prefix = "OMPI_COMM_WORLD_"
-    return _read_mpi(environ, f"{prefix}RANK", f"{prefix}SIZE", f"{prefix}LOCAL_RANK")
+    return _read_mpi(
+        environ, *(prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+    )
 
 
 def _read_pmi(environ: Mapping[str, str]) -> Rendezvous | None:
-    return _read_mpi(environ, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
+    return _read_mpi(environ, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
-def _read_mpi(environ: Mapping[str, str], rank: str, size: str, local: str) -> Rendezvous | None:
+def _read_mpi(
+    environ: Mapping[str, str], rank: str, size: str, local: str, here: str
+) -> Rendezvous | None:
     if rank not in environ or size not in environ:
         return None
     world = _number(environ, size)
@@ -232,6 +244,7 @@ def _read_mpi(environ: Mapping[str, str], rank: str, size: str, local: str) -> R
         address=_master(environ, Kind.MPI) if world > 1 else "",
         kind=Kind.MPI,
         position=_number(environ, local, 0),
+        here=_number(environ, here, 1),
     )
 
 
@@ -250,6 +263,7 @@ def _read_slurm(environ: Mapping[str, str]) -> Rendezvous | None:
         address=address,
         kind=Kind.SLURM,
         position=_number(environ, "SLURM_LOCALID", 0),
+        here=_slurm_tasks(environ),
         key=f"SLURM {job}.{step} {restart}",
     )
 
@@ -265,6 +279,13 @@ def _slurm_address(environ: Mapping[str, str], job: int, step: int, restart: int
     # Two jobs on one node, two steps of a job and a job that begins again do not meet each other.
     offset = (31 * job + 7 * step + restart) % len(_SLURM_PORTS)
     return f"{host}:{_number(environ, 'MASTER_PORT', _SLURM_PORTS[offset])}"
+
+
+def _slurm_tasks(environ: Mapping[str, str]) -> int:
+    """Of the node that has most of them, as all have as many threads: `2(x3),1`."""
+    told = environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split(",")
+    counts = [count for each in told if (count := each.partition("(")[0]).isdigit()]
+    return max(map(int, counts), default=1)
 
 
 def _master(environ: Mapping[str, str], kind: Kind) -> str:
