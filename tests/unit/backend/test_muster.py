@@ -300,6 +300,15 @@ def test_an_agent_that_is_sent_away_says_why(monkeypatch):
         serve(following, "mnist", lambda address: pytest.fail("nothing to do"))
 
 
+def test_an_agent_without_patience_says_why_it_was_sent_away():
+    leading, following = spots()
+    with (
+        mustered(leading, "cifar"),
+        pytest.raises(UsageError, match="refuses this process: the name of the run"),
+    ):
+        serve(replace(following, patience_s=1.0), "mnist", lambda address: pytest.fail("no run"))
+
+
 def test_a_muster_that_takes_its_time_is_waited_for():
     """A connection that ended would be a rank that is lost."""
     following = spots()[1]

@@ -49,6 +49,8 @@ def find_muster(rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> 
         check()
         waited_s = time.monotonic() - began
         if waited_s > rendezvous.patience_s:
+            if search.refusal is not None:
+                raise search.refusal
             raise WorkerError(
                 f"rank 0 must be there within {rendezvous.patience_s:.0f} s, but nobody has "
                 f"answered at {rendezvous.address} ({search.why}). Is it started, and does it meet "
@@ -67,7 +69,13 @@ class _Search:
         self._check = check
         self._deadline = time.monotonic() + rendezvous.patience_s
         #: Why the last attempt to reach rank 0 failed.
-        self.why = "it has not come to the store of torchrun yet"
+        self.why = (
+            "it has not come to the store of torchrun yet"
+            if rendezvous.is_borrowed
+            else "something listens there, but does not answer"
+        )
+        #: What rank 0 said when it sent this process away, unless it is gone since.
+        self.refusal: UsageError | None = None
 
     def ask(self) -> Post | None:
         """The muster's answer; None if there is no muster yet."""
@@ -90,13 +98,15 @@ class _Search:
         try:
             post = Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
         except OSError as error:
-            self.why = error.strerror or str(error)
+            self.why, self.refusal = error.strerror or str(error), None
             return None
         try:
             post.say(hello)
             answer = self._hear(post)
             if "refused" in answer:
-                raise UsageError(f"rank 0 refuses this process: {clean_line(answer['refused'])}")
+                told = f"refuses this process: {clean_line(answer['refused'])}"
+                self.why, self.refusal = f"it {told}", UsageError(f"rank 0 {told}")
+                raise self.refusal
             post.gang = str(answer["gang"])
         except (EOFError, KeyError):
             post.close()
