@@ -63,9 +63,31 @@ class SlurmJob:
                     f"characters, but got {value!r}."
                 )
 
+        limit = _seconds(self.time)
+        if 0 < limit <= self.signal_before:
+            raise UsageError(
+                f"time must be longer than the {self.signal_before} s before its end at which "
+                f"state is saved, but got {self.time}: the job would be stopped as it begins. Give "
+                "it more time, or a smaller --signal-before."
+            )
+
     @property
     def ranks(self) -> int:
         return self.nodes * self.procs_per_node
+
+
+def _seconds(time: str) -> int:
+    """A limit as SLURM reads it; 0 is none.
+
+    >>> _seconds("30"), _seconds("1:30"), _seconds("1:00:00"), _seconds("2-12")
+    (1800, 90, 3600, 216000)
+    """
+    days, dash, rest = time.rpartition("-")
+    numbers = [int(number) for number in rest.split(":")]
+    if not dash and len(numbers) < 3:
+        numbers = [0, *numbers]
+    hours, minutes, seconds = [*numbers, 0, 0][:3]
+    return ((24 * int(days or 0) + hours) * 60 + minutes) * 60 + seconds
 
 
 #: Options that are not numbers, and those that are.

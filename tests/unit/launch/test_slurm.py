@@ -75,7 +75,7 @@ def test_a_value_with_blanks_stands_in_quotes():
     assert '#SBATCH --output="my logs/%x-%j.out"\n' in render(job, COMMAND, directory="/")
 
 
-@pytest.mark.parametrize("time", ["60", "1:30", "1:00:00", "2-12", "1-00:30:00"])
+@pytest.mark.parametrize("time", ["60", "10:30", "1:00:00", "2-12", "1-00:30:00"])
 def test_times_are_those_of_slurm(time):
     assert SlurmJob(job_name="a", time=time).time == time
 
@@ -84,6 +84,19 @@ def test_times_are_those_of_slurm(time):
 def test_other_times_are_refused(time):
     with pytest.raises(UsageError, match="H:MM:SS"):
         SlurmJob(job_name="a", time=time)
+
+
+@pytest.mark.parametrize(
+    ("time", "before"), [("2", 120), ("1:30", 120), ("0:01:00", 60), ("1:00:00", 70000)]
+)
+def test_a_job_that_would_be_stopped_as_it_begins_is_refused(time, before):
+    with pytest.raises(UsageError, match=f"longer than the {before} s"):
+        SlurmJob(job_name="a", time=time, signal_before=before)
+
+
+@pytest.mark.parametrize("time", ["3", "2:01", "0", "0-1", "1-00:00"])
+def test_a_job_with_time_to_train_is_not(time):
+    assert SlurmJob(job_name="a", time=time).signal_before == 120
 
 
 def test_the_section_of_a_file_gives_defaults():
