@@ -101,8 +101,8 @@ class Task:
     scheduler_step: str = "epoch"
     #: Set on workers before anything is built.
     facts: RunFacts | None = None
-    #: Set while a trial is trained, not in a stack: `meter.add({"accuracy": mean}, rows)` in `loss`
-    #: makes train_accuracy.
+    #: Set while a trial is trained: `meter.add({"accuracy": mean}, rows)` in `loss` makes
+    #: train_accuracy. A stack has it where the mean can be computed for all members at once.
     meter: Meter | None = None
 
     def model(self, params: Params) -> Any:

@@ -71,6 +71,23 @@ def test_compiled_steps_agree_too(name: str) -> None:
         assert zoo.difference(plain.tensors[member], stacked.tensors[member]) < TOLERANCE
 
 
+def assert_told_alike(plain: zoo.Trained, stacked: zoo.Trained) -> None:
+    for own, expected in zip(stacked.reports, plain.reports, strict=True):
+        for found, alone in zip(own, expected, strict=True):
+            assert found.sums["accuracy"] == pytest.approx(alone.sums["accuracy"], abs=1e-3)
+
+
+def test_what_a_task_tells_its_meter_is_known_of_each_member() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    assert_told_alike(*both(zoo.Metered(make), shape))
+
+
+@pytest.mark.usefixtures("compiler")
+def test_it_is_known_of_compiled_steps_too() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    assert_told_alike(*both(zoo.Metered(make), shape, stack=Stacking(compiled=True)))
+
+
 def test_adam_schedules_by_batch_and_clipping() -> None:
     def optimizer(model: Any, params: Any) -> Any:
         made = torch.optim.AdamW(model.parameters(), lr=params["lr"] / 5, weight_decay=0.1)

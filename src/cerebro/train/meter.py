@@ -30,6 +30,10 @@ class Meter:
                 value = value.detach()
             self._totals[name] = self._totals.get(name, 0.0) + value * rows
 
+    def where_they_are(self) -> dict[str, Any]:
+        """Sums over rows, by name, as they were added: tensors of a device stay there."""
+        return dict(self._totals)
+
     def totals(self) -> dict[str, float]:
         """Sums over rows, by name."""
         return {name: float(total) for name, total in self._totals.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 
 from cerebro.errors import UsageError
 from cerebro.task import RunFacts, Task
@@ -22,6 +24,17 @@ def tell(task: Task, name: str, value: RunFacts | Meter | None) -> None:
     """
     # What a class does to keep its users from changing its objects is not meant for us.
     object.__setattr__(task, name, value)
+
+
+@contextlib.contextmanager
+def told(task: Task, name: str, value: RunFacts | Meter | None) -> Iterator[None]:
+    """The same for a while."""
+    before = getattr(task, name)
+    tell(task, name, value)
+    try:
+        yield
+    finally:
+        tell(task, name, before)
 
 
 def require_untold(task: Task) -> None:

@@ -134,6 +134,48 @@ def test_evaluations_agree(name: str) -> None:
             assert found[metric][0] == pytest.approx(total, rel=TOLERANCE, abs=1e-3)
 
 
+@pytest.mark.parametrize("same_order", [False, True])
+def test_what_a_task_tells_its_meter_is_known_of_each_member(same_order: bool) -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(zoo.Metered(make), shape, same_order=same_order)
+    assert_alike(plain, stacked)
+    for own, expected in zip(stacked.reports, plain.reports, strict=True):
+        for found, alone in zip(own, expected, strict=True):
+            assert found.sums.keys() == {"loss", "accuracy"}
+            assert found.sums["accuracy"] == pytest.approx(alone.sums["accuracy"], abs=1e-3)
+    assert len({own[0].sums["accuracy"] for own in stacked.reports}) > 1
+
+
+class Counting(zoo.Metered):
+    """Its metric is a number of Python's, which no stack can have."""
+
+    def told(self, logits, batch, params):
+        return {"right": sum((logits.argmax(1) == batch["y"]).tolist())}
+
+
+def test_a_metric_that_no_stack_can_have_is_left_out() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(Counting(make), shape)
+    assert_alike(plain, stacked)
+    assert plain.reports[0][0].sums.keys() == {"loss", "right"}
+    assert stacked.reports[0][0].sums.keys() == {"loss"}
+
+
+class Rooted(zoo.Metered):
+    """Its metric is no number for those with a small weight."""
+
+    def told(self, logits, batch, params):
+        return {"root": (params["weight"] - logits.detach().square().mean() * 0 - 1.05).sqrt()}
+
+
+def test_a_metric_that_is_no_number_ends_its_member_alone() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    task, params = Rooted(make), zoo.make_params(MEMBERS)
+    stacked = zoo.train_stacked(TorchFramework(task, device="cpu"), shape, params)
+    assert [own[0].diverged for own in stacked.reports] == ["train_root is nan", None, None]
+    assert stacked.reports[0][0].sums == {}
+
+
 class Odd(nn.Module):
     """A gradient that lies otherwise in memory than its parameter; a weight of no dimension."""
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import random
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from cerebro.train.gang.group import Gang
 from cerebro.train.gang.parts import Shares
 from cerebro.train.gang.step import GangStep
 from cerebro.train.meter import Meter
-from cerebro.train.told import tell
+from cerebro.train.told import told
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.build import seed_everything
 from cerebro.train.torch.step import scalar, split
@@ -144,19 +144,17 @@ class LossCheck:
 @contextlib.contextmanager
 def _untouched(task: Task, model: nn.Module, device: str, seed: int) -> Iterator[None]:
     """Eval mode without gradients; modes, generators and meter are afterwards as they were."""
-    meter = cast("Meter | None", task.meter)
     modes = [(module, module.training) for module in model.modules()]
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_device = torch.cuda.get_rng_state() if device == "cuda" else None
     seed_everything(seed)
     model.eval()
-    # Rows that are looked at are not trained on; a task may take it for granted that there is one.
-    tell(task, "meter", Meter())
     try:
-        with torch.no_grad():
+        # Rows that are looked at are not trained on; a task may take it for granted that there is
+        # a meter.
+        with torch.no_grad(), told(task, "meter", Meter()):
             yield
     finally:
-        tell(task, "meter", meter)
         for module, mode in modes:
             module.training = mode
         random.setstate(before[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ from cerebro.types import Params
 _STEPS = 64
 
 
+_trace_unmetered = partial(trace_training, is_metered=False)
+
+
 class Tracer:
     """Traces a task's steps, and remembers them."""
 
@@ -38,6 +42,10 @@ class Tracer:
         #: By structure: the params that are given to the loss as tensors, and all that it reads.
         self._numbers: dict[Hashable, tuple[str, ...]] = {}
         self._reads: dict[Hashable, frozenset[str]] = {}
+        #: By structure: what its training gives beside gradients.
+        self._values: dict[Hashable, tuple[str, ...]] = {}
+        #: Structures whose task tells its meter what cannot be traced.
+        self._unmetered: set[Hashable] = set()
 
     def training(
         self,
@@ -48,7 +56,22 @@ class Tracer:
         is_shared: bool,
     ) -> Traced:
         """A step on such a batch that gives losses and gradients."""
-        return self._recall(trace_training, members, tensors, batch, is_shared)
+        try:
+            made = self._recall(self._training(members), members, tensors, batch, is_shared)
+        except MixedParams:
+            raise
+        except CannotTrace:
+            if members.key in self._values:
+                raise
+            # It may be what it tells the meter that cannot be traced.
+            self._unmetered.add(members.key)
+            made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
+        if made.values != self._values.setdefault(members.key, made.values):
+            raise CannotTrace("what it tells its meter differs from batch to batch")
+        return made
+
+    def _training(self, members: Members) -> Any:
+        return _trace_unmetered if members.key in self._unmetered else trace_training
 
     def evaluation(
         self, members: Members, tensors: Mapping[str, Tensor], batch: Mapping[str, Tensor]
@@ -82,7 +105,7 @@ class Tracer:
         """Equal for stacks that can share steps, as far as is known before the first is traced."""
         kinds, params = numeric(members.params), members.params[0]
         tensors = set(kinds)
-        for trace in (trace_training, trace_evaluation):
+        for trace in (self._training(members), trace_evaluation):
             tensors &= set(self._numbers.get((trace, members.key), kinds))
         return members.key, tuple(
             (name, kinds[name]) if name in tensors else (name, repr(params.get(name)))

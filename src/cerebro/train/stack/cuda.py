@@ -134,6 +134,7 @@ class CudaLoop:
                     replay()
         self._orders.foretell(call, shard)
         losses = machine.losses[:steps, :count].cpu()
+        told = {name: total[:count].cpu() for name, total in machine.told.items()}
         ended = time.perf_counter()
         found = machine.state(count)
         layout = lay_out(members.shapes(), count)
@@ -143,6 +144,7 @@ class CudaLoop:
         return Outcome(
             buffer=buffer,
             losses=losses,
+            told=told,
             sizes=[size] * full + [rest] * bool(rest),
             sound=sound(found, members.trained).cpu(),
             compute_s=ended - started,

@@ -53,7 +53,7 @@ class HostLoop:
         if visit.clip is not None:
             slots.clip = torch.tensor(visit.clip)
         MASKS.seed(visit.seeds)
-        losses, sizes = [], []
+        values, sizes = [], []
         update, program = HostUpdate(), None
         began = time.perf_counter()
         batches = self._in_order(call, shard, members)
@@ -64,13 +64,15 @@ class HostLoop:
             if rates is not None:
                 for group, row in zip(slots.groups, rates[step], strict=True):
                     group["lr"].copy_(torch.tensor(row))
-            losses.append(program.step(slots, list(batch.values())))
+            values.append(program.step(slots, list(batch.values())))
             sizes.append(rows)
-        taken, is_sound = torch.stack(losses), sound(tensors, members.trained)
+        losses, told = _apart(torch.stack(values), program)
+        is_sound = sound(tensors, members.trained)
         compute_s = time.perf_counter() - started
         return Outcome(
             buffer=buffer,
-            losses=taken,
+            losses=losses,
+            told=told,
             sizes=sizes,
             sound=is_sound,
             compute_s=compute_s,
@@ -122,6 +124,14 @@ class HostLoop:
             for name, value in zip(traced.values, values, strict=True):
                 totals[name] = totals.get(name, 0.0) + value.double() * rows
         return totals
+
+
+def _apart(values: Tensor, program: Program | None) -> tuple[Tensor, dict[str, Tensor]]:
+    """The losses of all steps, and sums of what else they gave."""
+    if values.dim() == 2 or program is None:
+        return values, {}
+    names = program.traced.values[1:]
+    return values[:, 0], dict(zip(names, values[:, 1:].double().sum(0), strict=True))
 
 
 def _vectors(group: dict[str, list[float]]) -> dict[str, Tensor]:

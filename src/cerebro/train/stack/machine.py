@@ -55,6 +55,8 @@ class Machine:
             self._slots.clip = torch.ones(width, device=device)
         self._rates = torch.zeros(steps, len(groups), width, device=device) if has_rates else None
         self.losses = torch.zeros(steps, width, device=device)
+        #: Sums over rows by name of what else training steps give, one for each member.
+        self.told: dict[str, Tensor] = {}
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._seeds = torch.zeros(width, dtype=torch.int64, device=device)
         self._totals: dict[str, Tensor] = {}
@@ -95,6 +97,8 @@ class Machine:
         self._set_params(members)
         self._seeds.copy_(self._vector(seeds, torch.int64))
         self._at.zero_()
+        for total in self.told.values():
+            total.zero_()
 
     def _set_params(self, members: Members) -> None:
         for name, target in self._numbers.items():
@@ -135,6 +139,7 @@ class Machine:
             return sources if feed is None else feed.gather(sources, rows, size)
 
         step = program.on(gather, self._slots, is_compiled=self._is_compiled)
+        told = [self._total(self.told, name) for name in traced.values[1:]]
         MASKS.on_device = self._seeds, self._at
 
         def work() -> None:
@@ -143,11 +148,13 @@ class Machine:
                 for group, row in zip(self._slots.groups, rates.unbind(0), strict=True):
                     group["lr"].copy_(row)
             rows = self._at if feed is None else feed.rows(self._at, size)
-            loss = step(self._slots, sources, rows)
-            self.losses.index_copy_(0, self._at, loss.unsqueeze(0))
+            values = step(self._slots, sources, rows).view(-1, self.width)
+            self.losses.index_copy_(0, self._at, values[:1])
+            for total, value in zip(told, values[1:], strict=True):
+                total.add_(value)
             self._at.add_(1)
 
-        changed = [*self._slots.tensors.values(), self.losses, self._at]
+        changed = [*self._slots.tensors.values(), self.losses, *told, self._at]
         self._ready[key] = batch if feed is None else {}, Captured(work, changed)
         return self._ready[key]
 
@@ -173,11 +180,7 @@ class Machine:
             self._prepare(wide, traced)
             given = list(batch.values())
             for name in traced.values:
-                if name not in self._totals:
-                    self._totals[name] = torch.zeros(
-                        self.width, dtype=torch.float64, device=self._device
-                    )
-
+                self._total(self._totals, name)
             MASKS.on_device = self._seeds, self._at
 
             def work() -> None:
@@ -190,6 +193,11 @@ class Machine:
             self._ready[key] = batch, Captured(work, changed)
         self._set_params(members)
         return self._ready[key]
+
+    def _total(self, totals: dict[str, Tensor], name: str) -> Tensor:
+        if name not in totals:
+            totals[name] = torch.zeros(self.width, dtype=torch.float64, device=self._device)
+        return totals[name]
 
     def _prepare(self, wide: Members, traced: Traced) -> None:
         self._slots.take(wide, traced, self._device)

@@ -60,6 +60,8 @@ class Outcome:
     buffer: memoryview
     #: [step, member]
     losses: Tensor
+    #: What the task told its meter: sums over all rows by name, one for each member.
+    told: Tensors
     #: Rows of each step.
     sizes: list[int]
     #: Which members have finite weights.

@@ -11,7 +11,7 @@ import contextlib
 import random
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,8 +23,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cerebro.task import ParamDict, Task
+from cerebro.train.meter import Meter
 from cerebro.train.stack.ops import StackOps
 from cerebro.train.stack.rewrite import is_zeros, mutates, simplify
+from cerebro.train.told import told
 from cerebro.types import Params
 
 Autocast = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -60,7 +62,8 @@ class Traced:
     """Takes the tensors of an Example in order; gives values of one number a member."""
 
     module: GraphModule
-    #: Names of what comes out: "loss" and metrics.
+    #: Names of what comes out: "loss" and metrics; of training, sums over the rows of the batch,
+    #: which come first, as one tensor, if there are any.
     values: tuple[str, ...]
     #: Parameters whose gradients follow, in order; others do not bear on the loss.
     grads: tuple[str, ...] = ()
@@ -71,25 +74,32 @@ class Traced:
     mutates: bool = False
 
 
-def trace_training(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
-    """The loss of every member, and its gradients."""
+def trace_training(
+    task: Task, model: nn.Module, example: Example, autocast: Autocast, *, is_metered: bool = True
+) -> Traced:
+    """The loss of every member, what it tells the meter, if there is one, and its gradients."""
     names = list(example.trained)
+    found: list[str] = []
     reads: set[str] = set()
 
-    def loss(trained: list[Tensor], rest: list[Tensor]) -> Tensor:
+    def loss(trained: list[Tensor], rest: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         given = dict(zip(names, trained, strict=True))
-        value = _call(task.loss, model, example, given, rest, autocast, reads)
+        meter = Meter()
+        with told(task, "meter", meter if is_metered else None):
+            value = _call(task.loss, model, example, given, rest, autocast, reads)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise CannotTrace("its loss is not a tensor with one number")
-        return value.reshape(()).float()
+        sums = meter.where_they_are()
+        found[:] = [str(name) for name in sums]
+        return value.reshape(()).float(), _numbers(sums.values())
 
-    def member(trained: list[Tensor], rest: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        return torch.func.grad_and_value(loss)(trained, rest)
+    def member(trained: list[Tensor], rest: list[Tensor]) -> Any:
+        return torch.func.grad_and_value(loss, has_aux=True)(trained, rest)
 
     def step(*flat: Tensor) -> list[Tensor]:
         trained, rest = list(flat[: len(names)]), list(flat[len(names) :])
-        grads, value = _over_members(member, example)(trained, rest)
-        return [value, *grads]
+        grads, (value, sums) = _over_members(member, example)(trained, rest)
+        return [torch.stack([value, *sums]) if sums else value, *grads]
 
     model.train()
     module = _trace(step, example)
@@ -104,7 +114,8 @@ def trace_training(task: Task, model: nn.Module, example: Example, autocast: Aut
     nodes[-1].args = ([value, *(grad for _, grad in kept)],)
     simplify(module)
     used = tuple(name for name, _ in kept)
-    return Traced(module, ("loss",), used, frozenset(reads), tuple(example.numbers))
+    values = ("loss", *found)
+    return Traced(module, values, used, frozenset(reads), tuple(example.numbers))
 
 
 def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
@@ -117,10 +128,7 @@ def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: A
         scores: dict[str, Any] = {"loss": task.loss(model, batch, params)}
         scores.update(task.metrics(model, batch, params))
         found[:] = [str(name) for name in scores]
-        numbers = [torch.as_tensor(value, dtype=torch.float32) for value in scores.values()]
-        if any(number.numel() != 1 for number in numbers):
-            raise CannotTrace("a metric is not one number")
-        return [number.reshape(()) for number in numbers]
+        return _numbers(scores.values())
 
     def scored(trained: list[Tensor], rest: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         given = dict(zip(names, trained, strict=True))
@@ -142,6 +150,13 @@ def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: A
     simplify(module)
     numbers = tuple(example.numbers)
     return Traced(module, tuple(found), (), frozenset(reads), numbers, mutates(module))
+
+
+def _numbers(values: Iterable[Any]) -> list[Tensor]:
+    numbers = [torch.as_tensor(value, dtype=torch.float32) for value in values]
+    if any(number.numel() != 1 for number in numbers):
+        raise CannotTrace("a metric is not one number")
+    return [number.reshape(()) for number in numbers]
 
 
 def _over_members(member: Callable[..., Any], example: Example) -> Callable[..., Any]:

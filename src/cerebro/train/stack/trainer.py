@@ -33,6 +33,7 @@ from cerebro.train.visit import (
     Diverged,
     MemberReport,
     State,
+    Sums,
     VisitCall,
     VisitReport,
 )
@@ -110,7 +111,11 @@ class StackTrainer:
         totals = [(t + s, n + rows) for (t, n), s in zip(totals, sums, strict=True)]
         if call.step == call.steps - 1:
             members.end_epoch([total / count for total, count in totals])
-        reasons = _diverged(losses, done.sound.tolist())
+        told = [
+            {name: (value, rows) for name, value in zip(done.told, own, strict=True)}
+            for own in zip(*(total.tolist() for total in done.told.values()), strict=True)
+        ] or [{}] * len(members)
+        reasons = _diverged(losses, done.sound.tolist(), told)
         if all(reasons):
             raise Diverged(reasons[0])
         if any(reasons):
@@ -142,12 +147,14 @@ class StackTrainer:
             rows=rows,
             members=tuple(
                 MemberReport(
-                    sums={} if reason else {"loss": (total, rows)},
+                    sums={} if reason else {"loss": (total, rows), **more},
                     losses=tuple(own),
                     first_step=step,
                     diverged=reason,
                 )
-                for own, total, step, reason in zip(losses, sums, steps, reasons, strict=True)
+                for own, total, more, step, reason in zip(
+                    losses, sums, told, steps, reasons, strict=True
+                )
             ),
             compute_s=done.compute_s,
             load_s=done.load_s,
@@ -266,13 +273,18 @@ class StackTrainer:
         return [math.inf if limit is None else float(cast(float, limit)) for limit in limits]
 
 
-def _diverged(losses: Sequence[Sequence[float]], sound: Sequence[bool]) -> list[str | None]:
+def _diverged(
+    losses: Sequence[Sequence[float]], sound: Sequence[bool], told: Sequence[Sums]
+) -> list[str | None]:
     """Why each member is not worth training any more, if it is not."""
     found: list[str | None] = []
-    for own, is_sound in zip(losses, sound, strict=True):
+    for own, is_sound, sums in zip(losses, sound, told, strict=True):
         bad = next((step for step, value in enumerate(own) if not math.isfinite(value)), None)
+        name = next((name for name, (total, _) in sums.items() if not math.isfinite(total)), None)
         if bad is not None:
             found.append(f"loss is {own[bad]} at step {bad} of the visit")
+        elif name is not None:
+            found.append(f"train_{name} is {sums[name][0] / sums[name][1]}")
         else:
             found.append(None if is_sound else "a parameter is not finite after the visit")
     return found

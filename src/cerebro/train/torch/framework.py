@@ -30,7 +30,7 @@ from cerebro.train.score.calls import ScoreCall, ScoreReport
 from cerebro.train.seeds import derive_seed
 from cerebro.train.stack.survey import Surveyor
 from cerebro.train.stack.trainer import StackTrainer
-from cerebro.train.told import tell
+from cerebro.train.told import told
 from cerebro.train.torch.attributes import AttributeWatch
 from cerebro.train.torch.batches import TorchBatches
 from cerebro.train.torch.buffer import PrivateCopy, copy_state
@@ -309,11 +309,8 @@ class TorchFramework:
     ) -> tuple[list[float], list[int], dict[str, float]]:
         """Also sums over all rows of what the task has told of its batches."""
         meter = Meter()
-        tell(self.task, "meter", meter)
-        try:
+        with told(self.task, "meter", meter):
             losses, sizes = self._loop(parts, batches, step)
-        finally:
-            tell(self.task, "meter", None)
         gang, totals = self._gang_of(call), meter.totals()
         return losses, sizes, totals if gang is None else add_up(gang, totals)
 
