@@ -285,6 +285,13 @@ def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file():
         train("recipe.yaml")
 
 
+def test_targets_that_no_class_can_be_told_from_are_named():
+    """Before a step already: training metrics come first."""
+    Path("recipe.yaml").write_text(RECIPE)
+    with pytest.raises(ConfigError, match="there must be a target for each logit"):
+        train("recipe.yaml", "model.n_classes=4", "training.loss=categorical_crossentropy")
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -65,7 +65,7 @@ def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
     if logits.shape[1] == 1:
         right = (logits > 0) == (_like(logits, targets) > 0.5)
     else:
-        right = logits.argmax(1) == _classes(targets)
+        right = logits.argmax(1) == _classes(logits, targets)
     return right.float().mean()
 
 
@@ -77,7 +77,7 @@ def top_k_categorical_accuracy(logits: Tensor, targets: Tensor) -> Tensor:
     0.5
     """
     largest = logits.topk(min(TOP_K, logits.shape[1]), dim=1).indices
-    return (largest == _classes(targets).unsqueeze(1)).any(1).float().mean()
+    return (largest == _classes(logits, targets).unsqueeze(1)).any(1).float().mean()
 
 
 Objective = Callable[[Tensor, Tensor], Tensor]
@@ -93,8 +93,8 @@ METRICS: Mapping[str, Objective] = {
 }
 
 
-def _classes(targets: Tensor) -> Tensor:
-    return targets.argmax(1) if targets.is_floating_point() else targets
+def _classes(logits: Tensor, targets: Tensor) -> Tensor:
+    return _like(logits, targets).argmax(1) if targets.is_floating_point() else targets
 
 
 def _like(logits: Tensor, targets: Tensor) -> Tensor:
