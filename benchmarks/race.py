@@ -93,7 +93,7 @@ def on_cpus(given: argparse.Namespace, folder: Path, report: Report) -> None:
         print("CIFAR-10 is left out: --cifar names a folder with it")
         return
     changes = ["goal.target=0.3", "data.n_train=2560", "data.n_valid=1000"] if given.quick else []
-    race_cpu.race(case("cifar10", given.cifar, folder, changes, limit_s, rounds=1), report)
+    race_cpu.race(case("cifar10", given.cifar, folder, changes, limit_s, rounds), report)
 
 
 def case(
