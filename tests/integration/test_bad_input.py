@@ -164,6 +164,14 @@ def test_a_metric_that_does_not_exist_lists_those_that_do(project):
     assert "train_loss, val_loss, val_accuracy" in said
 
 
+def test_a_stopper_by_a_metric_that_does_not_exist_is_told_with_its_line(project):
+    stopper = "stopper:\n  name: patience\n  metric: val_acuracy\n  mode: max\n"
+    project.edit("experiment.yaml", "space:", f"{stopper}space:")
+    said = refuse(project, "run", "experiment.yaml")
+    assert "experiment.yaml:11: the metric of stopper 'patience' must be one that" in said
+    assert "train_loss, val_loss, val_accuracy" in said
+
+
 def test_a_validation_metric_without_validation_data_is_refused(project):
     x = np.zeros((12, 2))
     cerebro.data.from_arrays(

@@ -310,6 +310,13 @@ def test_a_mistake_of_the_goal_is_told_as_such(overrides, message, monkeypatch):
         train("recipe.yaml", *overrides)
 
 
+def test_a_stopper_by_what_the_task_does_not_give_has_the_line_of_the_file():
+    search = "search: {metric: val_loss, mode: min,\n  stopper: {name: patience, mode: max,\n"
+    Path("recipe.yaml").write_text(f"{RECIPE}{search}    metric: val_acc}}}}\n")
+    with pytest.raises(ConfigError, match=r"yaml:16: the metric of stopper 'patience' must be"):
+        train("recipe.yaml")
+
+
 # The command
 
 

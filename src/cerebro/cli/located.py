@@ -54,6 +54,7 @@ def _find_recipe_key(message: str, config: RecipeExperiment) -> KeyPath | None:
         (r"goal\.max_nodes", ("goal", "max_nodes")),
         (r"the goal allows", ("goal", "devices")),
         (r"the metric of the goal", ("goal", "metric")),
+        (r"the metric of stopper", ("search", "stopper", "metric")),
         (r"got '(val|train)_\w+'|metric '", metric),
         (r"device must name a device of this machine", device),
         (r"data set|`cerebro data get|must be a folder", ("data",)),
@@ -71,6 +72,7 @@ def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:
     signs: Sequence[tuple[str, KeyPath]] = (
         (repr(config.task), ("task",)),
         ("the metric of the goal", ("goal", "metric")),
+        ("the metric of stopper", ("stopper", "metric")),
         *((f"got {metric!r}", ("metric",)) for metric in config.metric),
         *((f"metric {metric!r}", ("metric",)) for metric in config.metric),
         ("goal.max_nodes", ("goal", "max_nodes")),

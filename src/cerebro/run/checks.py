@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
 from cerebro.storage import Store
 from cerebro.train.visit import VisitReport
-from cerebro.types import Params
+from cerebro.types import Json, Params
 
 #: Two of a trial are kept while a third is written.
 _CHECKPOINTS_PER_TRIAL = 3
@@ -16,7 +19,7 @@ _CHECKPOINTS_PER_STACK = KEPT + 1
 
 
 def check_metric(spec: RunSpec, report: VisitReport) -> None:
-    """Refuse to rank, or to end, by what the task does not give, as a first visit has found."""
+    """Refuse to go by what the task does not give, as a first visit has found."""
     trained = report.train_names or report.members[0].sums
     known = [f"train_{name}" for name in trained]
     if spec.val_shards:
@@ -26,12 +29,23 @@ def check_metric(spec: RunSpec, report: VisitReport) -> None:
                 "a task must give metrics on validation data, but this one has no val_test. Write "
                 "it, or prepare data without validation."
             )
-    for what, metric in (("metric", spec.metric), ("metric of the goal", spec.goal.get("metric"))):
+    for what, metric in (
+        ("metric", spec.metric),
+        ("metric of the goal", spec.goal.get("metric")),
+        *_of_stoppers(spec.stopper),
+    ):
         if metric is not None and metric not in known:
             raise UsageError(
                 f"the {what} must be one that this task gives, but got {metric!r}. "
                 f"Known: {', '.join(known)}."
             )
+
+
+def _of_stoppers(stopper: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
+    """What a stopper, and each of its parts, goes by."""
+    yield f"metric of stopper {stopper.get('name')!r}", stopper.get("metric")
+    for part in stopper.get("stoppers", []):
+        yield from _of_stoppers(part)
 
 
 def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes: int) -> None:

@@ -33,3 +33,15 @@ def test_a_goal_by_what_no_trial_has_ends_the_run_with_what_there_is(data, folde
     with pytest.raises(UsageError, match=r"metric of the goal .*'val_f1'\. Known: train_loss, "):
         fit_toy(root, toy_spec(data, goal=goal))
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_one_of_several", [False, True])
+def test_a_stopper_by_what_no_trial_has_ends_the_run(data, folder, root, is_one_of_several):
+    stopper = {"name": "patience", "metric": "val_acc", "mode": "max"}
+    if is_one_of_several:
+        stopper = {"name": "all", "stoppers": [{"name": "endless"}, stopper]}
+    with pytest.raises(
+        UsageError, match=r"metric of stopper 'patience' .*'val_acc'\. Known: train_loss, "
+    ):
+        fit_toy(root, toy_spec(data, stopper=stopper))
+    assert list(folder.iterdir()) == []
