@@ -340,7 +340,7 @@ def test_the_command_tells_the_best_and_opens_a_shell(project):
     )
     assert done.returncode == 0, done.stderr
     assert "best validation accuracy: 0." in done.stdout
-    assert "mean time of an epoch: " in done.stdout
+    assert "mean time of an epoch (its visits one after the other): " in done.stdout
     assert "the best is t0000" in done.stdout
     assert "(head): Linear(in_features=128, out_features=1, bias=True)" in done.stderr
     run = project.folder / "runs" / "small"

@@ -99,7 +99,8 @@ def tell_best(result: Result) -> None:
             print(f"{words}: {best:.4f} ({trial_id(number)}, epoch {epoch + 1})")
     seconds = [each for trial in result.trials for each in result.seconds(trial.number)]
     if seconds:
-        print(f"mean time of an epoch: {sum(seconds) / len(seconds):.3g} s")
+        mean = sum(seconds) / len(seconds)
+        print(f"mean time of an epoch (its visits one after the other): {mean:.3g} s")
 
 
 def open_shell(result: Result) -> None:
