@@ -248,7 +248,12 @@ def _parse_cosine(value: str | Mapping[str, object], warmup: int, n_epochs: int)
             "a cosine begins at the end of the warm-up: `end_epoch > lr_warmup_epochs` must hold, "
             f"but got end_epoch={end:g} and lr_warmup_epochs={warmup}."
         )
-    return Cosine(end, _real("floor", options.get("floor", 0.0)))
+    floor = _real("floor", options.get("floor", 0.0))
+    if floor > 1:
+        raise UsageError(
+            f"floor is a share of the rate, `0 <= floor <= 1`, but got floor={floor:g}."
+        )
+    return Cosine(end, floor)
 
 
 def _check_keys(

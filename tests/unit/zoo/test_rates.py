@@ -216,6 +216,7 @@ def test_bad_entries_are_refused(entries, message):
         ({"lr_warmup_epochs": 2.5}, "lr_warmup_epochs must be a whole number"),
         ({"lr_schedule": "sine"}, "unknown lr_schedule 'sine'"),
         ({"lr_schedule": {"name": "cosine", "warm": 1}}, "unknown key 'warm'"),
+        ({"lr_schedule": {"name": "cosine", "floor": 2}}, "`0 <= floor <= 1`, but got floor=2"),
         ({"lr_schedule": "cosine", "lr_warmup_epochs": 9}, "`end_epoch > lr_warmup_epochs`"),
         ({"momentum_correction": 1}, "momentum_correction must be true or false"),
     ],
