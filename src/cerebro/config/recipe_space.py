@@ -23,7 +23,15 @@ from cerebro.config.recipe_schema import (
 )
 from cerebro.config.yaml import KeyPath
 from cerebro.errors import UsageError
-from cerebro.search.domain import Choice, Constant, Domain
+from cerebro.search.domain import (
+    Choice,
+    Constant,
+    Domain,
+    LogUniform,
+    QUniform,
+    RandInt,
+    Uniform,
+)
 from cerebro.search.space import check_parameter_name, parse_domain
 from cerebro.search.wording import show, unknown
 from cerebro.types import Json
@@ -126,14 +134,14 @@ def _check_name(name: str) -> None:
 
 
 def _wrong_values(domains: Mapping[str, Domain], written: set[str]) -> list[Objection]:
-    """Try every listed value once, beside the first values of the others."""
-    first = {name: next(iter(_listed(domain)), None) for name, domain in domains.items()}
+    """Try every listed value, and both ends of ranges, beside the first values of the others."""
+    first = {name: next(iter(_tried(domain)), None) for name, domain in domains.items()}
     before = list(_check(first))
     found = [_located(name, error, written) for name, error in before]
     for name, domain in domains.items():
         if isinstance(domain, Constant):
             continue
-        for value in _listed(domain):
+        for value in _tried(domain):
             for own, error in _check({**first, name: value}):
                 if (own, error) not in before:
                     why = "" if own == name else f" That is so with {name}: {show(value)}."
@@ -141,13 +149,19 @@ def _wrong_values(domains: Mapping[str, Domain], written: set[str]) -> list[Obje
     return list(dict.fromkeys(found))
 
 
-def _listed(domain: Domain) -> tuple[Json, ...]:
+def _tried(domain: Domain) -> tuple[Json, ...]:
+    if isinstance(domain, QUniform):
+        return tuple(domain.multiple(k) for k in domain.multiples())
+    if isinstance(domain, RandInt):
+        return domain.low, domain.high
+    if isinstance(domain, Uniform | LogUniform):
+        return float(domain.low), float(domain.high)
     count = domain.num_listed()
     return () if count is None else tuple(domain.nth(index) for index in range(min(count, 1000)))
 
 
 def _check(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the params of a trial: which, and why. None: a number of a range."""
+    """What is wrong with the params of a trial: which, and why. None: what has ranges in it."""
     told = set()
     for own, error in _check_names(params):
         told.add(own)
