@@ -87,8 +87,13 @@ def make_space(recipe: Recipe) -> Space:
             varied[RENAMED.get(name, name)] = domain
         except UsageError as error:
             found.append(Objection(("search", "space", name), f"parameter {name!r}: {error}"))
-    rest = {key: Constant(value) for key, value in fixed.items() if key not in varied}
-    domains: dict[str, Domain] = {**varied, **rest}
+    rest: dict[str, Domain] = {}
+    for name, value in fixed.items():
+        try:
+            rest |= {} if name in varied else {name: Constant(value)}
+        except UsageError as error:
+            found.append(_located(name, f"parameter {_dotted(name)!r}: {error}", set()))
+    domains = {**varied, **rest}
     return Space(domains, found or _wrong_values(domains, set(recipe.search.space)))
 
 

@@ -297,6 +297,7 @@ def test_wrong_overrides_say_which_and_list_what_exists(override, message):
         ("n_train: 64", "n_train: 0", 5, "`n_train >= 1` must hold"),
         ("n_train: 64", "augment: {rotate: 10}", 5, "unknown augmentation 'rotate'"),
         ("n_train: 64", "augment: {shift: 2}", 5, "shift is a share of the picture"),
+        ("n_train: 64", "augment: {shift: .nan}", 5, "'data.augment': .* a finite number, .* nan"),
         ("n_train: 64", "augment: {zoom: 1}", 5, "`0 <= zoom < 1` must hold, but got zoom=1: "),
         ("out/run-1", "out/run 1", 2, "a run's name must start with a letter"),
     ],
