@@ -280,8 +280,8 @@ def test_pictures_must_be_those_that_the_model_takes():
 
 
 def test_a_mistake_that_a_worker_finds_has_the_line_of_the_file():
-    Path("recipe.yaml").write_text(RECIPE.replace("n_classes: 1}", "n_classes: 1, dropuot: 0}"))
-    with pytest.raises(ConfigError, match=r"yaml:3: model 'cnn' has no option 'dropuot'"):
+    Path("recipe.yaml").write_text(RECIPE.replace("[8, 8, 1]", "[4, 4, 1]"))
+    with pytest.raises(ConfigError, match=r"yaml:3: pictures must be at least 8 x 8"):
         train("recipe.yaml")
 
 

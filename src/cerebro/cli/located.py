@@ -40,7 +40,6 @@ def _find_recipe_key(message: str, config: RecipeExperiment) -> KeyPath | None:
     is_by_goal = recipe.goal is not None and recipe.device.gpu is None
     device = ("goal", "devices") if is_by_goal else ("device", "gpu")
     signs: Sequence[tuple[str, KeyPath]] = (
-        (r"model '\w+' has no option '(\w+)'", ("model",)),
         (
             r"unknown augmentation|`(shift|crop) >=|shift is a share|`0 <= zoom <|flip must be|"
             r"unknown fill",

@@ -36,6 +36,7 @@ from cerebro.search.space import check_parameter_name, parse_domain
 from cerebro.search.wording import show, unknown
 from cerebro.types import Json
 from cerebro.zoo import MODELS
+from cerebro.zoo.inputs import check_options
 from cerebro.zoo.optimizers import optimizer_options
 from cerebro.zoo.preprocess import check_augment, check_preprocess
 from cerebro.zoo.rates import Scaling, make_rule
@@ -197,6 +198,8 @@ def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     name = params["model.name"]
     if isinstance(name, str) and name not in MODELS:
         yield "model.name", unknown("model", str(name), sorted(MODELS))
+    elif isinstance(name, str):
+        yield from _check_model(name, params)
     if params["training.loss"] not in _LOSSES:
         yield "training.loss", unknown("loss", str(params["training.loss"]), _LOSSES)
     yield from _check_optimizer(params)
@@ -211,6 +214,16 @@ def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             check_augment(augment)
         except UsageError as error:
             yield "data.augment", str(error)
+
+
+def _check_model(name: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in params.items():
+        section, _, option = key.partition(".")
+        if section == "model" and option not in ModelSection.model_fields:
+            try:
+                check_options(name, {option: value})
+            except UsageError as error:
+                yield key, str(error)
 
 
 def _check_optimizer(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from cerebro.errors import MissingDependencyError, UsageError
+from cerebro.zoo.inputs import check_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,17 +70,9 @@ def build(
         raise UsageError(
             f"unknown model {name!r}. Known models: {', '.join(sorted(MODELS))}.{hint}"
         )
-    make = _load(name)
-    known = [each for each in inspect.signature(make).parameters if each not in _FOR_ALL]
-    for option in options:
-        if option not in known:
-            has = f"Its options: {', '.join(known)}." if known else "It has none."
-            raise UsageError(f"model {name!r} has no option {option!r}. {has}")
-    model: nn.Module = make(input_shape, n_classes, **options)
+    check_options(name, options)
+    model: nn.Module = _load(name)(input_shape, n_classes, **options)
     return model
-
-
-_FOR_ALL = ("input_shape", "n_classes")
 
 
 def __getattr__(name: str) -> Any:

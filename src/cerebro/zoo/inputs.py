@@ -1,11 +1,13 @@
-"""What every model is told: the shape of its pictures and the number of its classes."""
+"""What models are told: the shape of pictures, the number of classes, and options of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cerebro.errors import UsageError
+
+STEMS = ("cifar", "imagenet")
 
 
 class Picture(NamedTuple):
@@ -58,6 +60,38 @@ def check_fraction(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise UsageError(f"`0 <= {name} < 1` must hold, but got {name}={value!r}.")
     return float(value)
+
+
+def check_stem(name: str, value: str) -> str:
+    """One of the two that there are."""
+    if value not in STEMS:
+        raise UsageError(f"unknown {name} {value!r}. Known stems: {', '.join(STEMS)}.")
+    return value
+
+
+#: Model -> its options, as its function has them, and what raises UsageError at a wrong value.
+OPTIONS: Mapping[str, Mapping[str, Callable[[str, Any], object]]] = {
+    "cnn": {"dropout": check_fraction},
+    "mlp6": {},
+    "resnet50": {"stem": check_stem, "l2_reg": check_fraction, "bn_mom": check_fraction},
+    "resnet_small": {"l2_reg": check_fraction, "bn_mom": check_fraction},
+}
+
+
+def check_options(model: str, options: Mapping[str, object]) -> None:
+    """Raise UsageError unless this model takes them; PyTorch is not needed for it.
+
+    >>> check_options("cnn", {"dropout": 2})
+    Traceback (most recent call last):
+    cerebro.errors.UsageError: `0 <= dropout < 1` must hold, but got dropout=2.
+    """
+    known = OPTIONS[model]
+    for option, value in options.items():
+        if option not in known:
+            has = f"Its options: {', '.join(known)}." if known else "It has none."
+            raise UsageError(f"model {model!r} has no option {option!r}. {has}")
+        if value is not None:
+            known[option](option, value)
 
 
 def _is_count(value: object) -> bool:

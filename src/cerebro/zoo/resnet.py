@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from cerebro.errors import UsageError
-from cerebro.zoo.inputs import as_picture, check_classes, check_fraction
+from cerebro.zoo.inputs import as_picture, check_classes, check_fraction, check_stem
 
 WIDTHS = (64, 128, 256, 512)
 #: Blocks in each stage.
 SMALL, FIFTY = (2, 2, 2, 2), (3, 4, 6, 3)
-STEMS = ("cifar", "imagenet")
 #: Pictures up to this side get the CIFAR stem, where nobody says which.
 SMALL_SIDE = 64
 #: L2 in the loss, on the kernels of convolutions and dense layers.
@@ -145,8 +143,7 @@ def resnet50(
     picture = as_picture(input_shape)
     if stem is None:
         stem = "cifar" if max(picture.height, picture.width) <= SMALL_SIDE else "imagenet"
-    if stem not in STEMS:
-        raise UsageError(f"unknown stem {stem!r}. Known stems: {', '.join(STEMS)}.")
+    check_stem("stem", stem)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if stem == "cifar":
         norm = _norm(bn_mom)

@@ -254,6 +254,8 @@ def test_later_overrides_win_and_sections_may_be_made():
         ("optimizer.momentum=0.9", "optimizer Adam has no option 'momentum'"),
         ("optimizer.name=Adm", "unknown optimizer 'Adm'. Known: ASGD.*Did you mean 'Adam'?"),
         ("model.name=cnnn", "unknown model 'cnnn'. Known: cnn, mlp6, resnet50.*'cnn'?"),
+        ("model.dropuot=0", "model 'cnn' has no option 'dropuot'. Its options: dropout."),
+        ("model.dropout=1.5", "`0 <= dropout < 1` must hold, but got dropout=1.5"),
         ("data.name=dumy", "unknown data set 'dumy'. Known data sets: cifar10.*'dummy'?"),
         ("data.n_trian=5", "data set 'dummy' has no option 'n_trian'"),
         ("training.loss=hinge", "`training.loss` must be 'binary_crossentropy'"),
@@ -335,6 +337,7 @@ def test_errors_name_the_line(old, new, line, message):
         ("optimizer.eps: [1.e-8, small]", "eps must be a number of at least 0, but got 'small'"),
         ("model.name: [[cnn], cnn]", "`model.name` must be a string"),
         ("model.name: [cnn, mlp]", "unknown model 'mlp'.*Did you mean 'mlp6'?"),
+        ("model.dropout: {uniform: [0, 1]}", "`0 <= dropout < 1` must hold, but got dropout=1.0"),
         ("training.loss: [mse, rmse]", "unknown loss 'rmse'"),
         ("data.preprocess: [unit, other]", "preprocess must be unit, resnet50"),
         ("data.augment: [false, {rotate: 10}]", "unknown augmentation 'rotate'"),
@@ -361,6 +364,17 @@ def test_a_value_that_does_not_go_with_what_the_file_has_is_refused_there():
     message = refused(text)
     assert message.startswith("recipe.yaml:13: optimizer Adam has no option 'momentum'.")
     assert "That is so with optimizer.name: 'Adam'." in message
+
+
+def test_an_option_that_only_some_of_the_models_have_is_refused_there():
+    text = changed("n_classes: 1", "n_classes: 1\n  stem: cifar").replace("cnn", "resnet50")
+    assert load(text).space["model.stem"] == Constant("cifar")
+    message = refused(text, "search.space.model.name=[resnet50, mlp6]")
+    assert message.startswith("recipe.yaml:11: model 'mlp6' has no option 'stem'. It has none.")
+    assert message.endswith("That is so with model.name: 'mlp6'.")
+    assert refused(text, "model.stem=big").endswith(
+        "unknown stem 'big'. Known stems: cifar, imagenet."
+    )
 
 
 def test_a_value_that_does_not_go_with_another_domain_is_refused():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ from torch import nn
 
 import cerebro
 from cerebro.errors import MissingDependencyError, UsageError
+from cerebro.zoo.inputs import OPTIONS
 
 IMAGENET = {"input_shape": (224, 224, 3)}
 GOLDEN = {
@@ -87,6 +89,12 @@ def test_an_option_that_a_model_has_not_is_refused_with_those_it_has():
         cerebro.zoo.build("cnn", droput=0.1)
     with pytest.raises(UsageError, match=r"'mlp6' has no option 'dropout'\. It has none"):
         cerebro.zoo.build("mlp6", dropout=0.1)
+
+
+@pytest.mark.parametrize("name", cerebro.zoo.MODELS)
+def test_a_model_takes_the_options_that_are_checked_without_it(name):
+    _, _, *own = inspect.signature(getattr(cerebro.zoo, name)).parameters
+    assert own == list(OPTIONS[name])
 
 
 WRONG = {
