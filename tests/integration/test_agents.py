@@ -109,9 +109,21 @@ def test_a_shared_run_does_not_go_on_with_another_number_of_machines(tmp_path):
     assert "gang was 2 and is 3" in said
 
 
-def lead(experiment: Path, output: Path, nodes: int) -> tuple[int, str]:
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("parallel", ["ddp", "auto"])
+def test_a_machine_that_does_not_come_is_named_once_patience_is_over(parallel, tmp_path):
+    experiment = make_project(tmp_path / "run", parallel=parallel)
+    code, said = lead(experiment, tmp_path / "0", 3, "--patience", 1)
+    assert code == 1
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "within 1 s, but machines 1, 2 (-nr) with ranks 1, 2 did not" in errors[0]
+    assert "Traceback" not in said
+
+
+def lead(experiment: Path, output: Path, nodes: int, *options: object) -> tuple[int, str]:
     """With what code rank 0 ends, and what it says, while nobody else is there."""
-    flags = ["-n", nodes, "-nr", 0, "--master", f"127.0.0.1:{free_port()}"]
+    flags = ["-n", nodes, "-nr", 0, "--master", f"127.0.0.1:{free_port()}", *options]
     with started(cerebro("run", experiment, *flags), output) as leading:
         return leading.wait(60.0), leading.said()
 

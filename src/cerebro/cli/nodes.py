@@ -44,7 +44,7 @@ Patience = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="How long the others wait for machine 0; default 1800.",
+        help="How long machines wait for each other to come; default 1800.",
         show_default=False,
     ),
 ]

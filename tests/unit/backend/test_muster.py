@@ -6,12 +6,14 @@ import json
 import logging
 import signal
 import socket
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from cerebro import __version__
-from cerebro.backend.gang import seek
+from cerebro.backend.gang import muster, seek
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.post import Post
@@ -262,6 +264,26 @@ def test_a_process_whose_rank_is_not_needed_hears_so_and_may_leave(caplog):
         caller.close()
         wait_for(lambda: "n1 has left with rank 1: it was not needed" in caplog.text, "its leaving")
     assert not failures
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [(Kind.FLAGS, "machines 2, 3 (-nr) with ranks 2, 3 did"), (Kind.SLURM, "but ranks 2, 3 did")],
+)
+def test_who_has_not_come_when_patience_is_over_is_named(kind, missing, monkeypatch):
+    ahead_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s[0], sleep=time.sleep)
+    monkeypatch.setattr(muster, "time", clock)
+    failures = []
+    place = muster.Muster(replace(spots(4)[0], kind=kind), "cifar", patience_s=1800.0)
+    place.on_failure = failures.append
+    caller = Caller(place.address, **{**HELLO, "world": 4})
+    caller.hear()
+    ahead_s[0] = 1801.0
+    wait_for(lambda: failures, "the failure")
+    place.dismiss(130)
+    caller.close()
+    assert missing in str(failures[0])
 
 
 def test_the_address_must_be_of_this_machine():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import selectors
 import signal
@@ -63,7 +64,7 @@ class _Agent:
 @contextlib.contextmanager
 def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
     """A muster for the time of one run; agents end with the code that this block ends with."""
-    muster = Muster(rendezvous, run)
+    muster = Muster(rendezvous, run, patience_s=rendezvous.patience_s)
     code = 0
     try:
         with surroundings(rendezvous.patience_s):
@@ -81,10 +82,10 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
 def surroundings(patience_s: float) -> Iterator[None]:
     """What the processes of ranks are to find in their environment, where the user says nothing.
 
-    A leader is ready once all ranks are: it may take as long as they may. PyTorch warns of every
-    peer whose address has no name, which is no one's concern.
+    A leader is ready once all ranks are, the last of which may come when patience is almost over.
+    PyTorch warns of every peer whose address has no name, which is no one's concern.
     """
-    wanted = {START: str(max(patience_s, Limits().start_s)), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    wanted = {START: str(patience_s + Limits().start_s), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -113,11 +114,13 @@ class Muster:
     Args:
         rendezvous: Of the process with rank 0.
         run: The name of the run: agents of another are sent away.
+        patience_s: How long it may take until all have come; then the run must end.
     """
 
-    def __init__(self, rendezvous: Rendezvous, run: str) -> None:
+    def __init__(self, rendezvous: Rendezvous, run: str, *, patience_s: float = math.inf) -> None:
         self._rendezvous = rendezvous
         self._run = run
+        self._patience_s = patience_s
         host, port = split_address(rendezvous.address)
         own = address_towards(host)
         if rendezvous.is_borrowed:
@@ -194,7 +197,7 @@ class Muster:
         self._server.close()
 
     def _serve(self) -> None:
-        reminder = time.monotonic() + REMIND_S
+        reminder, end = time.monotonic() + REMIND_S, time.monotonic() + self._patience_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._server, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -211,6 +214,9 @@ class Muster:
                 if time.monotonic() > reminder:
                     reminder = time.monotonic() + REMIND_S
                     self._remind()
+                if time.monotonic() > end:
+                    end = math.inf
+                    self._lose_patience()
         for agent in self._agents:
             agent.post.say({"done": self._code, "word": self.word[:_WORD]})
             agent.post.close()
@@ -314,8 +320,23 @@ class Muster:
             return
         missing = self._missing({rank for agent in self._agents for rank in agent.ranks})
         if missing:
-            told = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-            logger.warning("still waiting for ranks %s at %s", told, self.address)
+            logger.warning("still waiting for %s at %s", _list("rank", missing), self.address)
+
+    def _lose_patience(self) -> None:
+        missing = self._missing(self._came)
+        if self._is_alone or not missing:
+            return
+        told = _list("rank", missing)
+        if self._rendezvous.kind is Kind.FLAGS:
+            machines = sorted({rank // self._rendezvous.local for rank in missing})
+            told = f"{_list('machine', machines)} (-nr) with {told}"
+        self._failures.tell(
+            WorkerError(
+                f"all must come to rank 0 at {self.address} within {self._patience_s:g} s, but "
+                f"{told} did not. Start what is missing, or see there why it does not come. "
+                "--patience (CEREBRO_PATIENCE_S) gives more time."
+            )
+        )
 
 
 _WORDS = {
@@ -344,6 +365,11 @@ def announce(rank: int, world: int, pid: int | None = None) -> None:
 def _name(ranks: range) -> str:
     first, last = ranks[0], ranks[-1]
     return f"rank {first}" if first == last else f"ranks {first} to {last}"
+
+
+def _list(name: str, numbers: list[int]) -> str:
+    told = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+    return f"{name}{'s' if len(numbers) > 1 else ''} {told}"
 
 
 def _listen(bound: str, port: int, host: str) -> socket.socket:

@@ -11,7 +11,7 @@ from cerebro.errors import UsageError
 
 #: What PyTorch's launchers take where nobody says otherwise.
 DEFAULT_PORT = 29500
-#: How long ranks wait for rank 0, which may be busy preparing data.
+#: How long processes wait for each other: one may be busy preparing data.
 PATIENCE_S = 1800.0
 PATIENCE = "CEREBRO_PATIENCE_S"
 #: Ports of SLURM jobs: below those that systems hand out by themselves.
@@ -50,7 +50,7 @@ position=0, here=2, key='', patience_s=1800.0, is_borrowed=False)
     here: int = 1
     #: The same for all processes of one start, and for no other start.
     key: str = ""
-    #: How long a process without rank 0 waits for the one with it.
+    #: How long a process without rank 0 waits for the one with it, and that for all others.
     patience_s: float = PATIENCE_S
     #: The launcher's own store listens at the address: the port to meet at is published there.
     is_borrowed: bool = False
@@ -90,7 +90,7 @@ def find_rendezvous(
     """What flags or environment say; None where they leave it to one machine.
 
     Args:
-        environ: The environment; `CEREBRO_PATIENCE_S` in it is how long to wait for rank 0.
+        environ: The environment; `CEREBRO_PATIENCE_S` in it is how long to wait for others.
 
     >>> found = find_rendezvous({"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7",
     ...                          "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "gpu-[07-08]"})
