@@ -38,6 +38,7 @@ from cerebro.backend.process import WorkerProcess
 from cerebro.backend.watch import Pace, Watch
 from cerebro.backend.wire import (
     CannotStart,
+    Ending,
     Hello,
     JobDone,
     NeedSlot,
@@ -295,6 +296,8 @@ class LocalBackend:
             if not self._has_joined:
                 raise cannot_start(message.failure)
             self._start_failure = message.failure.message
+        elif isinstance(message, Ending):
+            worker.own_cause = message.cause
         else:
             self._answer(index, worker, message)
 

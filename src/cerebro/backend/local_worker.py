@@ -39,6 +39,8 @@ class LocalWorker:
     is_spent: bool = False
     #: Why it is being ended, and when it will be killed for it.
     ending: str = ""
+    #: Why it ends by itself, as it has said.
+    own_cause: str = ""
     _kill_at: float = math.inf
 
     def look(self, now: float, limits: Limits) -> float:
@@ -74,4 +76,4 @@ class LocalWorker:
             return self.ending, False
         if code == -signal.SIGKILL and killer.has_struck(self.kills):
             return "was killed: out of memory", True
-        return cause_of(code), False
+        return self.own_cause or cause_of(code), False

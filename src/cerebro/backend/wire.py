@@ -55,6 +55,13 @@ class CannotStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """Worker to driver: I end now, for this; how I end does not say all."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class VisitDone:
     report: VisitReport
     state: SlotState | None

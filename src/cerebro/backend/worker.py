@@ -11,7 +11,7 @@ import pickle
 import signal
 import sys
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import NoReturn, cast
 
 from cerebro.backend.arena import Mapping, Slot
 from cerebro.backend.base import Failure, FailureKind, Opening, Runner
@@ -21,6 +21,7 @@ from cerebro.backend.opening import introduce
 from cerebro.backend.pulse import Heart
 from cerebro.backend.wire import (
     CannotStart,
+    Ending,
     Free,
     Hello,
     JobDone,
@@ -73,7 +74,7 @@ def _serve(index: int, connection: Connection, mapping: Mapping, setup_fd: int) 
         runner = setup.open(index)
     except RankLost as lost:
         # Nothing is wrong with what it was to open: another may have more luck.
-        lost.end_process()
+        _end_with(lost, connection)
     except Exception as error:
         connection.send(CannotStart(describe_failure(error)))
         return
@@ -115,7 +116,7 @@ def _run(
             return VisitDone(report, None)
         return VisitDone(report, SlotState(given[-1], state.buffer.nbytes, state.meta))
     except RankLost as lost:
-        lost.end_process()
+        _end_with(lost, connection)
     except Exception as error:
         failure = own_failure(error)
     return _failed(failure, runner)
@@ -142,6 +143,12 @@ def _failed(failure: Failure, runner: Runner) -> VisitFailed:
     if failure.kind is FailureKind.MEMORY:
         runner.free()
     return VisitFailed(failure)
+
+
+def _end_with(lost: RankLost, connection: Connection) -> NoReturn:
+    with contextlib.suppress(OSError):
+        connection.send(Ending(str(lost)))
+    lost.end_process()
 
 
 def _require_gpu(answer: object) -> None:

@@ -149,10 +149,10 @@ def test_a_gang_is_lost_and_comes_back_like_any_other_worker(tmp_path):
         wait_for(lambda: not any(map(is_alive, ranks)), "its followers are gone")
         session.join()
         assert session.content(session.train(0, make_call(1), state)) == expected
-        # A leader ends as its follower did.
+        # A leader ends as its follower did, and says which that was.
         lost = session.run(0, make_call(1, fault="kill"), state)
         assert isinstance(lost, Lost)
-        assert lost.cause == "was killed by SIGKILL"
+        assert lost.cause == "lost rank 1 of its gang, which was killed by SIGKILL"
         assert "lost rank 1 of its gang" in (tmp_path / "logs" / "worker-0.log").read_text()
 
 
