@@ -15,6 +15,8 @@ from cerebro.errors import CerebroError, UsageError
 
 _ANSWER_S = 60.0
 _LOG_LINES = 20
+#: What SLURM says of a job that it does not know, or not any more.
+_UNKNOWN = "Invalid job id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,16 @@ def submit(script: str, *, directory: str) -> int:
 
 def find_status(job: int) -> JobStatus:
     """How a job is doing, or how it has ended as long as SLURM remembers."""
-    text = _ask(["scontrol", "show", "job", "--oneliner", str(job)])
+    try:
+        text = _ask(["scontrol", "show", "job", "--oneliner", str(job)])
+    except CerebroError as error:
+        if _UNKNOWN not in str(error):
+            raise
+        raise CerebroError(
+            f"SLURM must know of job {job}, but does not: it never had one, or the job ended some "
+            "minutes ago and is forgotten. How it ended is at the end of its log "
+            f"(logs/*-{job}.out unless --output said otherwise), or in `sacct -j {job}`."
+        ) from None
     found = parse_job(text)
     state, reason = found.get("JobState", "UNKNOWN"), found.get("Reason", "None")
     code = found.get("ExitCode", "0:0").partition(":")[0]

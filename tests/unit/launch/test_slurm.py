@@ -211,6 +211,20 @@ def test_a_job_that_failed_tells_its_exit_code(path):
     assert (found.state, found.reason) == ("FAILED", "exit code 2")
 
 
+def test_of_a_job_that_slurm_does_not_know_the_log_is_pointed_to(path):
+    told = "slurm_load_jobs error: Invalid job id specified"
+    write_command(path, "scontrol", f'echo "{told}" >&2; exit 1')
+    with pytest.raises(CerebroError, match=r"must know of job 4711.*logs/\*-4711\.out"):
+        find_status(4711)
+
+
+def test_other_failures_of_scontrol_are_told_as_they_are(path):
+    told = "slurm_load_jobs error: Unable to contact slurm controller"
+    write_command(path, "scontrol", f'echo "{told}" >&2; exit 1')
+    with pytest.raises(CerebroError, match=f"scontrol failed: {told}"):
+        find_status(4711)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.name for script in SCRIPTS])
 def test_a_script_outside_of_slurm_says_what_to_do(script, tmp_path):
     environment = {"PATH": os.environ["PATH"]}
