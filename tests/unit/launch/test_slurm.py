@@ -64,6 +64,34 @@ def test_words_of_a_command_stay_words(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.parametrize(
+    ("code", "restarts", "said"),
+    [
+        (75, 99, ["state saved: back into the queue", "requeue 7"]),
+        (75, 100, ["state saved, but the job was put back 100 times already: hand it in again to"]),
+        (0, 100, []),
+        (1, 0, []),
+    ],
+)
+def test_a_script_says_whether_the_job_comes_back(code, restarts, said, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    write_command(folder, "srun", f"exit {code}")
+    write_command(folder, "scontrol", 'echo "$@"')
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
+    done = subprocess.run(
+        ["bash", "-c", render(SlurmJob(job_name="a", time="10"), COMMAND, directory=str(tmp_path))],
+        env={**os.environ, **slurm, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
+
+
 @pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\x00", "a\\", "", "$(id)", "a`b`"])
 def test_values_that_could_leave_their_line_are_refused(value):
     with pytest.raises(UsageError, match="partition must be text"):
