@@ -88,8 +88,9 @@ def slurm(
     """Hand a job in that trains on many machines, and comes back until the run is finished.
 
     With --on ray (or `backend: ray`) the machines become one Ray cluster, whose workers share many
-    trials; else all of them train each trial together (`parallel: ddp`). Options that are left out
-    are those of the file's `launch` section.
+    trials; else all of them train each trial together. Give parallel=ddp for that: with auto, the
+    default of recipes, all but one machine wait where sharing a single trial does not pay. Options
+    that are left out are those of the file's `launch` section.
     """
     from cerebro.launch.slurm import make_job, make_log_directory, render
     from cerebro.launch.slurm_commands import submit
