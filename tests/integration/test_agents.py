@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from cerebro.results import Result
-from tests.cluster.ranks import cerebro, digest, make_project, started
+from tests.cluster.ranks import (
+    cerebro,
+    digest,
+    followers_of,
+    make_project,
+    started,
+    visits_of,
+)
 from tests.ports import free_port
-from tests.processes import hold
+from tests.processes import hold, wait_for
 
 
 @pytest.mark.timeout(180)
@@ -119,6 +126,24 @@ def test_a_machine_that_does_not_come_is_named_once_patience_is_over(parallel, t
     assert len(errors) == 1
     assert "within 1 s, but machines 1, 2 (-nr) with ranks 1, 2 did not" in errors[0]
     assert "Traceback" not in said
+
+
+@pytest.mark.timeout(180)
+def test_rank_0_tells_which_rank_another_machine_has_lost(tmp_path):
+    experiment = make_project(tmp_path / "run", epochs=2)
+    gate = hold(experiment.parent, 1)
+    flags = ["-n", 2, "--master", f"127.0.0.1:{free_port()}"]
+    with (
+        started(cerebro("run", experiment, *flags, "-nr", 1), tmp_path / "1") as serving,
+        started(cerebro("run", experiment, *flags, "-nr", 0), tmp_path / "0") as leading,
+    ):
+        wait_for(lambda: visits_of(experiment) >= 2, "the first epoch", 60.0)
+        (rank,) = followers_of(serving)
+        rank.kill()
+        gate.unlink()
+        codes = [leading.wait(120.0), serving.wait(50.0)]
+    assert codes == [0, 0], leading.said() + serving.said()
+    assert "rank 1 starts again: it was killed by SIGKILL" in leading.said()
 
 
 def lead(experiment: Path, output: Path, nodes: int, *options: object) -> tuple[int, str]:

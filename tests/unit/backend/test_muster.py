@@ -205,6 +205,17 @@ def test_what_befalls_an_agent_early_is_kept_for_rank_0(caplog):
     caller.close()
 
 
+def test_who_lost_a_rank_is_told_on_rank_0(caplog):
+    leading, _ = spots()
+    with mustered(leading, "cifar") as place:
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        caller.say(again="rank 1 starts again: it was \x1b[2J killed by SIGKILL.")
+        told = "n1: rank 1 starts again: it was ?[2J killed by SIGKILL."
+        wait_for(lambda: told in caplog.text, "the loss")
+    caller.close()
+
+
 def test_what_befell_an_agent_is_told_to_who_listens_next_too():
     leading, _ = spots()
     first, second = [], []

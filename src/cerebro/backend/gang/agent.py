@@ -155,7 +155,10 @@ class _Agent:
             return
         if code != followers.STOPPED:
             how = "its gang broke" if code == followers.AGAIN else f"it {cause_of(code)}"
-            logger.warning("rank %d starts again: %s.", rank.number, how)
+            told = f"rank {rank.number} starts again: {how}."
+            logger.warning("%s", told)
+            if code != followers.AGAIN:
+                post.say({"again": told})
         rank.start()
         logger.info("rank %d is started again (pid %d)", rank.number, rank.pid)
 

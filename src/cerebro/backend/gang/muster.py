@@ -251,14 +251,16 @@ class Muster:
             self._forget(agent, selector)
 
     def _listen_to(self, agent: _Agent, message: Mapping[str, Any]) -> None:
-        """An agent asks for the end of the run, or tells that it cannot go on."""
-        number, failed = message.get("stop"), message.get("failed")
+        """An agent asks for the end of the run, or tells that it lost a rank or cannot go on."""
+        number, failed, again = (message.get(key) for key in ("stop", "failed", "again"))
         if number in _STOP_SIGNALS and not self._is_stopping:
             self._is_stopping = True
             logger.info("%s was asked to stop: so is the run.", agent.host)
             self._stops.tell(int(number))
         elif isinstance(failed, str):
             self._failures.tell(WorkerError(f"{agent.host}: {clean_line(failed)}"))
+        elif isinstance(again, str):
+            logger.warning("%s: %s", agent.host, clean_line(again))
 
     def _enlist(self, agent: _Agent, hello: Mapping[str, Any]) -> str | None:
         """Take an agent's ranks; or why not."""
