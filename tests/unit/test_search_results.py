@@ -201,6 +201,16 @@ def test_a_budget_that_was_used_up_is_no_goal(home):
     assert result.time_to_target_s is None
 
 
+def test_a_goal_stays_reached_when_the_run_goes_on(home):
+    first = run(home, "on", goal={"target": 1.5}, num_epochs=9)
+    added = Command(command=Verb.ADD, params={"lr": 1e-5})
+    send(DirectoryStore(first.path), added)
+    result = run(home, "on", goal={"target": 1.5}, num_epochs=9)
+    assert len(result.trials) == len(first.trials) + 1
+    assert result.ending == first.ending
+    assert result.time_to_target_s == first.time_to_target_s
+
+
 def test_a_goal_that_was_missed_has_its_aim_and_the_time_that_went_by(home, capsys):
     result = run(home, "missed", goal={"target": 0.0})
     assert re.fullmatch(

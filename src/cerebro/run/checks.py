@@ -20,7 +20,9 @@ _CHECKPOINTS_PER_STACK = KEPT + 1
 
 def check_metric(spec: RunSpec, report: VisitReport) -> None:
     """Refuse to go by what the task does not give, as a first visit has found."""
-    trained = report.train_names or report.members[0].sums
+    # A member of a stack that diverged at once gives nothing.
+    sums = next((member.sums for member in report.members if member.sums), {})
+    trained = report.train_names or sums
     known = [f"train_{name}" for name in trained]
     if spec.val_shards:
         known += [f"val_{name}" for name in report.metric_names]

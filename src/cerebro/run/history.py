@@ -46,6 +46,9 @@ class RunHistory(Trials):
     halted: str | None = None
     halted_by: str = ""
     halted_s: float = 0.0
+    #: The last such reason of the search itself, which stays when the run goes on after it.
+    reached: str | None = None
+    reached_s: float = 0.0
     #: Commands that were taken or refused, by id; those whose effect is not there yet.
     commands: set[str] = field(default_factory=set)
     open_commands: dict[str, Record] = field(default_factory=dict)
@@ -165,6 +168,8 @@ class RunHistory(Trials):
         if what == "halt":
             self.halted, self.halted_by = reason, str(record.get("by"))
             self.halted_s = self.spent_s + self.driver_s
+            if by == SEARCH:
+                self.reached, self.reached_s = reason, self.halted_s
             for trial in self.trials.values():
                 self._stop(trial, reason)
             return

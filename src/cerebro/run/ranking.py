@@ -116,11 +116,21 @@ def ending_of(
         is_over: It has come to its end, though its journal does not say so yet.
     """
     goal = spec.get("goal") or {}
-    if history.halted is None:
-        if not goal or not (is_over or history.is_finished):
-            return None
-        spent_s = history.spent_s + history.driver_s
-        return Ending(f"no trial has {aim_of(goal)}", SEARCH, False, spent_s, is_missed=True)
-    is_goal = bool(goal) and f" reached {goal['metric']} " in history.halted
-    by = history.halted_by
-    return Ending(history.halted, by, is_goal and by == SEARCH, history.halted_s)
+    if history.halted is not None:
+        is_goal = history.halted_by == SEARCH and _is_reached(goal, history.halted)
+        return Ending(history.halted, history.halted_by, is_goal, history.halted_s)
+    if not goal or not (is_over or history.is_finished):
+        return None
+    if history.reached is not None and _is_reached(goal, history.reached):
+        # The run went on after that, or was killed before it could end.
+        return Ending(history.reached, SEARCH, True, history.reached_s)
+    spent_s = history.spent_s + history.driver_s
+    return Ending(f"no trial has {aim_of(goal)}", SEARCH, False, spent_s, is_missed=True)
+
+
+def _is_reached(goal: Mapping[str, Any], reason: str) -> bool:
+    """Whether a reason to end the run is that it had this goal."""
+    if not goal:
+        return False
+    words = f" reached {goal['metric']} ", f" {goal['target']:.6g} in epoch "
+    return all(word in reason for word in words)

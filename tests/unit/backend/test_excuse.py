@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from cerebro.backend.gang.excuse import excused
 from cerebro.backend.gang.muster import mustered
-from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags, split_address
 from cerebro.backend.gang.seek import find_muster
 from cerebro.errors import CerebroError, DataError, WorkerError
 from tests.ports import free_port
@@ -59,7 +60,14 @@ def test_the_others_hear_that_rank_0_does_not_come(spots: list[Rendezvous]) -> N
 def test_what_is_known_or_was_started_by_people_is_not_told(spots: list[Rendezvous]) -> None:
     known = DataError("no data here.")
     known.is_told = True
-    for spot, error in ((spots[1], known), (replace(spots[1], kind=Kind.FLAGS), DataError("no"))):
-        # It would look for rank 0, which is not there.
-        with pytest.raises(DataError):
-            fail(spot, error)
+    with socket.create_server(split_address(spots[0].address)) as listener:
+        for spot, error in (
+            (spots[1], known),
+            (replace(spots[1], kind=Kind.FLAGS), DataError("no")),
+        ):
+            with pytest.raises(DataError):
+                fail(spot, error)
+        listener.setblocking(False)
+        # Nobody has looked for rank 0.
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from cerebro.errors import DiskFullError, UsageError
-from cerebro.run.checks import check_space
+from cerebro.run.checks import check_metric, check_space
 from cerebro.run.recovery import load_history
 from cerebro.storage import DirectoryStore
+from cerebro.train.visit import MemberReport, VisitReport
 from tests.experiments import fit_toy, toy_spec
 from tests.unit.run.runs import fit_until
 
@@ -26,6 +27,13 @@ def test_a_stack_needs_room_for_all_checkpoints_that_may_be_kept(data, root, sta
     _, history = load_history(DirectoryStore(root))
     with pytest.raises(DiskFullError, match=f"need up to {states * 100} bytes, but 0 are free"):
         check_space(FullStore(root), spec, history, state_bytes=100)
+
+
+def test_a_member_of_a_stack_that_diverged_says_nothing_of_metrics(data):
+    goal = {"name": "goal", "metric": "train_loss", "mode": "min", "target": 0.9}
+    spec = toy_spec(data, goal=goal)
+    bad, good = MemberReport(sums={}, diverged="nan"), MemberReport(sums={"loss": (8.0, 4)})
+    check_metric(spec, VisitReport(rows=4, members=(bad, good), metric_names=("loss",)))
 
 
 def test_a_goal_by_what_no_trial_has_ends_the_run_with_what_there_is(data, folder, root):

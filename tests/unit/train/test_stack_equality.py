@@ -161,6 +161,28 @@ def test_a_metric_that_no_stack_can_have_is_left_out() -> None:
     assert stacked.reports[0][0].sums.keys() == {"loss"}
 
 
+class Rated(zoo.Metered):
+    """Its metric needs a plain number, which differs from member to member."""
+
+    def told(self, logits, batch, params):
+        return {"rate": float(params["lr"])}
+
+
+class Whole(zoo.Metered):
+    """It tells nothing of the last batch, which is smaller."""
+
+    def told(self, logits, batch, params):
+        return super().told(logits, batch, params) if len(logits) == zoo.BATCH else {}
+
+
+@pytest.mark.parametrize("kind", [Rated, Whole])
+def test_what_not_all_steps_or_members_tell_keeps_no_stack_from_training(kind: Any) -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(kind(make), shape)
+    assert_alike(plain, stacked)
+    assert {tuple(one.sums) for own in stacked.reports for one in own} == {("loss",)}
+
+
 class Rooted(zoo.Metered):
     """Its metric is no number for those with a small weight."""
 

@@ -19,7 +19,9 @@ _FEW, _ROW = 1 << 13, 512
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
-    """A number that depends on every bit of a tensor and its place, at the speed of memory.
+    """A number that depends on the bits of a tensor and their places, at the speed of memory.
+
+    Of a large one, those of some 500 neighbouring words are added up: their order does not show.
 
     >>> one, other = torch.arange(3.0), torch.arange(3.0)
     >>> other[2] += 1e-6

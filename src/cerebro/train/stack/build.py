@@ -42,8 +42,6 @@ class Tracer:
         #: By structure: the params that are given to the loss as tensors, and all that it reads.
         self._numbers: dict[Hashable, tuple[str, ...]] = {}
         self._reads: dict[Hashable, frozenset[str]] = {}
-        #: By structure: what its training gives beside gradients.
-        self._values: dict[Hashable, tuple[str, ...]] = {}
         #: Structures whose task tells its meter what cannot be traced.
         self._unmetered: set[Hashable] = set()
 
@@ -56,19 +54,15 @@ class Tracer:
         is_shared: bool,
     ) -> Traced:
         """A step on such a batch that gives losses and gradients."""
+        if members.key in self._unmetered:
+            return self._recall(_trace_unmetered, members, tensors, batch, is_shared)
         try:
-            made = self._recall(self._training(members), members, tensors, batch, is_shared)
-        except MixedParams:
-            raise
+            return self._recall(trace_training, members, tensors, batch, is_shared)
         except CannotTrace:
-            if members.key in self._values:
-                raise
             # It may be what it tells the meter that cannot be traced.
-            self._unmetered.add(members.key)
             made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
-        if made.values != self._values.setdefault(members.key, made.values):
-            raise CannotTrace("what it tells its meter differs from batch to batch")
-        return made
+            self._unmetered.add(members.key)
+            return made
 
     def _training(self, members: Members) -> Any:
         return _trace_unmetered if members.key in self._unmetered else trace_training

@@ -134,7 +134,9 @@ class CudaLoop:
                     replay()
         self._orders.foretell(call, shard)
         losses = machine.losses[:steps, :count].cpu()
-        told = {name: total[:count].cpu() for name, total in machine.told.items()}
+        tells = [machine.tells[min(size, rows - at)] for at, _ in parts]
+        names = tells[0] if tells.count(tells[0]) == len(tells) else ()
+        told = {name: machine.told[name][:count].cpu() for name in names}
         ended = time.perf_counter()
         found = machine.state(count)
         layout = lay_out(members.shapes(), count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ class HostLoop:
         if visit.clip is not None:
             slots.clip = torch.tensor(visit.clip)
         MASKS.seed(visit.seeds)
-        values, sizes = [], []
+        taken, sizes = [], []
         update, program = HostUpdate(), None
         began = time.perf_counter()
         batches = self._in_order(call, shard, members)
@@ -64,9 +65,10 @@ class HostLoop:
             if rates is not None:
                 for group, row in zip(slots.groups, rates[step], strict=True):
                     group["lr"].copy_(torch.tensor(row))
-            values.append(program.step(slots, list(batch.values())))
+            values = program.step(slots, list(batch.values()))
+            taken.append((program.traced.values[1:], values))
             sizes.append(rows)
-        losses, told = _apart(torch.stack(values), program)
+        losses, told = _apart(taken)
         is_sound = sound(tensors, members.trained)
         compute_s = time.perf_counter() - started
         return Outcome(
@@ -126,11 +128,14 @@ class HostLoop:
         return totals
 
 
-def _apart(values: Tensor, program: Program | None) -> tuple[Tensor, dict[str, Tensor]]:
-    """The losses of all steps, and sums of what else they gave."""
-    if values.dim() == 2 or program is None:
-        return values, {}
-    names = program.traced.values[1:]
+def _apart(
+    taken: Sequence[tuple[tuple[str, ...], Tensor]],
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The losses of all steps, and sums of what else all of them gave."""
+    names = taken[0][0]
+    if not names or any(own != names for own, _ in taken):
+        return torch.stack([values[0] if own else values for own, values in taken]), {}
+    values = torch.stack([values for _, values in taken])
     return values[:, 0], dict(zip(names, values[:, 1:].double().sum(0), strict=True))
 
 

@@ -57,6 +57,8 @@ class Machine:
         self.losses = torch.zeros(steps, width, device=device)
         #: Sums over rows by name of what else training steps give, one for each member.
         self.told: dict[str, Tensor] = {}
+        #: Which of them a step on batches of this size gives.
+        self.tells: dict[int, tuple[str, ...]] = {}
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._seeds = torch.zeros(width, dtype=torch.int64, device=device)
         self._totals: dict[str, Tensor] = {}
@@ -139,7 +141,8 @@ class Machine:
             return sources if feed is None else feed.gather(sources, rows, size)
 
         step = program.on(gather, self._slots, is_compiled=self._is_compiled)
-        told = [self._total(self.told, name) for name in traced.values[1:]]
+        self.tells[size] = traced.values[1:]
+        told = [self._total(self.told, name) for name in self.tells[size]]
         MASKS.on_device = self._seeds, self._at
 
         def work() -> None:
