@@ -55,10 +55,6 @@ def cannot_start(failure: Failure) -> Exception:
         return UsageError(failure.message)
     if failure.kind is FailureKind.FATAL:
         return DataError(failure.message)
-    if failure.error == WorkerError.__name__:
-        # Such as ranks that did not come: where that was found out says nothing.
-        told = failure.message.removeprefix(f"{failure.error}: ")
-        return WorkerError(f"a worker cannot start: {told}")
     return WorkerError(f"a worker cannot start: {failure.message}\n{failure.traceback}")
 
 

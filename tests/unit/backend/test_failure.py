@@ -7,14 +7,12 @@ import pytest
 
 from cerebro.backend.base import Failure, FailureKind
 from cerebro.backend.failure import describe_failure
-from cerebro.backend.opening import cannot_start
 from cerebro.errors import (
     CheckpointCorruptError,
     ShardCorruptError,
     TrialError,
     UnknownParamError,
     UsageError,
-    WorkerError,
 )
 from cerebro.train.visit import Diverged, OutOfMemory
 
@@ -132,9 +130,3 @@ def test_an_error_that_cannot_be_shown_is_described():
 def test_a_failure_travels_by_pickle():
     failure = caught(Unprintable())
     assert pickle.loads(pickle.dumps(failure)) == failure
-
-
-def test_a_worker_that_cannot_start_says_why_and_where_unless_it_is_known():
-    assert "Traceback" in str(cannot_start(caught(ValueError("x"))))
-    known = cannot_start(caught(WorkerError("rank 1 did not come.")))
-    assert str(known) == "a worker cannot start: rank 1 did not come."
