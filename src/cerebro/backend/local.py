@@ -115,6 +115,8 @@ class LocalBackend:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._is_running = True
+        if self._posted:
+            self._wake()
         for index in range(self._first, self._first + workers):
             self._spawn(index)
 
@@ -177,10 +179,8 @@ class LocalBackend:
 
     def post(self, payload: object) -> None:
         self._posted.append(payload)
-        if not self._is_running:
-            return
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"!")
+        if self._is_running:
+            self._wake()
 
     def progress(self) -> int:
         found = 0
@@ -224,6 +224,10 @@ class LocalBackend:
         os.close(self._wake_write)
         os.close(self._setup)
         self._arena.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._wake_write, b"!")
 
     def _spawn(self, index: int) -> None:
         with self._log(index) as log:

@@ -285,6 +285,13 @@ class BackendContract(FailureContract):
                 assert session.backend.events() == [Posted(number)]
                 thread.join()
 
+    def test_a_post_from_before_the_start_is_heard(self, tmp_path: Path) -> None:
+        with self.unstarted(tmp_path) as session:
+            session.backend.post("early")
+            # No worker joins, and nothing else happens.
+            session.backend.start(session.setup(), 0)
+            assert session.backend.events() == [Posted("early")]
+
     def test_no_post_is_lost_and_order_is_kept(self, tmp_path: Path) -> None:
         with self.session(tmp_path) as session:
 
