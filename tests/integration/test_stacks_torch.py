@@ -12,6 +12,7 @@ from cerebro.backend import LocalBackend
 from cerebro.data import digits, from_arrays
 from cerebro.results import Result
 from cerebro.testing.history import check
+from cerebro.types import Mode
 from tests.experiments import fast_folder, fit_toy, outcome, toy_spec
 from tests.tasks import Perceptron
 from tests.unit.run.runs import fit_until
@@ -56,6 +57,31 @@ def test_a_trial_in_a_stack_learns_what_it_learns_alone(home, folder):
     for name, tensor in one.load(0, task=Perceptron()).state_dict().items():
         expected = other.load(0, task=Perceptron()).state_dict()[name]
         assert torch.allclose(tensor, expected, rtol=1e-3, atol=1e-5), name
+
+
+class Counting(Perceptron):
+    """Tells its meter a number of Python's, which no stack can have."""
+
+    def loss(self, model, batch, params):
+        if self.meter is not None:
+            right = sum((model(batch["x"]).argmax(1) == batch["y"]).tolist())
+            self.meter.add({"right": right / len(batch["y"])}, len(batch["y"]))
+        return super().loss(model, batch, params)
+
+
+@pytest.mark.parametrize("kind", ["metric", "goal", "stopper"])
+def test_trials_are_not_stacked_where_the_run_goes_by_what_stacks_cannot_tell(home, folder, kind):
+    by = {"metric": "train_right", "mode": Mode.MAX}
+    changes = {
+        "metric": by,
+        "goal": {"goal": {"name": "goal", **by, "mode": "max", "target": 2.0, "max_epochs": None}},
+        "stopper": {"stopper": {"name": "patience", **by, "mode": "max"}},
+    }[kind]
+    fit_toy(folder / "run", replace(spec_of(home), **changes), task=Counting())
+    result = Result.open(folder / "run")
+    (group,) = result.document.stacks["groups"]
+    assert group["obstacle"] == "the run goes by train_right, which stacks cannot tell"
+    assert all("train_right" in trial.metrics for trial in result.trials)
 
 
 def test_worker_processes_give_the_same_bits(home, folder):

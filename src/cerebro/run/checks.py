@@ -31,16 +31,23 @@ def check_metric(spec: RunSpec, report: VisitReport) -> None:
                 "a task must give metrics on validation data, but this one has no val_test. Write "
                 "it, or prepare data without validation."
             )
+    for what, metric in metrics_by(spec):
+        if metric not in known:
+            raise UsageError(
+                f"the {what} must be one that this task gives, but got {metric!r}. "
+                f"Known: {', '.join(known)}."
+            )
+
+
+def metrics_by(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """The metrics that a run goes by, each with what it is there for."""
     for what, metric in (
         ("metric", spec.metric),
         ("metric of the goal", spec.goal.get("metric")),
         *_of_stoppers(spec.stopper),
     ):
-        if metric is not None and metric not in known:
-            raise UsageError(
-                f"the {what} must be one that this task gives, but got {metric!r}. "
-                f"Known: {', '.join(known)}."
-            )
+        if metric is not None:
+            yield what, str(metric)
 
 
 def _of_stoppers(stopper: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:

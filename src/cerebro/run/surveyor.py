@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cerebro.data import open_dataset
+from cerebro.run.checks import metrics_by
 from cerebro.run.devices import count_devices
 from cerebro.run.history import TrialHistory
 from cerebro.run.recovery import OpenRun
@@ -31,6 +32,11 @@ def survey_call(spec: RunSpec, trials: Mapping[int, Params]) -> SurveyCall:
         seed=spec.seed,
         same_order=spec.same_order,
         measure=spec.stack == "probe",
+        goes_by=frozenset(
+            metric.removeprefix("train_")
+            for _, metric in metrics_by(spec)
+            if metric.startswith("train_")
+        ),
     )
 
 

@@ -138,6 +138,8 @@ class SurveyCall:
     same_order: bool = False
     #: Measure how long a step takes for different numbers of members.
     measure: bool = False
+    #: Metrics of training that the run ranks, stops or ends by: no stack may be without them.
+    goes_by: frozenset[str] = frozenset()
 
     def run(self, runner: Any) -> Survey:
         found: Survey = runner.survey(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -216,6 +217,43 @@ def test_what_cannot_be_stacked_is_told(task: Task, why_not: str) -> None:
     assert group.obstacle is not None
     assert why_not in group.obstacle
     assert "\n" not in group.obstacle
+
+
+class Told(Mlp):
+    """Tells its meter what `means` makes of the logits."""
+
+    def __init__(self, means: Callable[..., dict[str, Any]]) -> None:
+        self._means = means
+
+    def loss(self, model, batch, params):
+        logits = model(batch["x"])
+        if self.meter is not None:
+            self.meter.add(self._means(logits, params), len(logits))
+        return functional.cross_entropy(logits, batch["y"])
+
+
+@pytest.mark.parametrize("first", [(0.1, 0.1), (0.1, 0.2)], ids=["alike", "apart"])
+def test_what_is_told_as_a_plain_number_keeps_no_trials_apart(first) -> None:
+    task = Told(lambda logits, params: {"rate": float(params["lr"])})
+    params = [{"lr": lr} for lr in (*first, 0.2, 0.3, 0.3)]
+    assert groups(survey(task, params)) == [(10, 11, 12, 13, 14)]
+
+
+def test_a_mean_that_a_task_goes_on_with_keeps_trials_from_being_stacked() -> None:
+    seen = [torch.zeros(())]
+
+    def moving(logits, params):
+        seen.append(0.9 * seen[-1] + logits.detach().exp().sum(1).mean())
+        return {"moving": seen[-1]}
+
+    assert only(survey(Told(moving), [{}, {}])).obstacle is not None
+
+
+def test_what_a_run_goes_by_must_be_known_of_members() -> None:
+    task = Told(lambda logits, params: {"size": logits.mean(), "half": 0.5})
+    assert only(survey(task, [{}, {}], goes_by=frozenset({"loss", "size"}))).obstacle is None
+    obstacle = only(survey(task, [{}, {}], goes_by=frozenset({"half"}))).obstacle
+    assert obstacle == "the run goes by train_half, which stacks cannot tell"
 
 
 def test_functions_that_hold_other_values_are_apart() -> None:

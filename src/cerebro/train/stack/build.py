@@ -52,17 +52,23 @@ class Tracer:
         batch: Mapping[str, Tensor],
         *,
         is_shared: bool,
+        every: Sequence[Params] = (),
     ) -> Traced:
-        """A step on such a batch that gives losses and gradients."""
-        if members.key in self._unmetered:
-            return self._recall(_trace_unmetered, members, tensors, batch, is_shared)
-        try:
-            return self._recall(trace_training, members, tensors, batch, is_shared)
-        except CannotTrace:
-            # It may be what it tells the meter that cannot be traced.
-            made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
-            self._unmetered.add(members.key)
-            return made
+        """A step on such a batch that gives losses and gradients.
+
+        Args:
+            every: Params of all whom the step must do for; MixedParams if it does not.
+        """
+        if members.key not in self._unmetered:
+            with contextlib.suppress(CannotTrace):
+                made = self._recall(trace_training, members, tensors, batch, is_shared)
+                _require_for(every, made)
+                return made
+        # It may be what it tells the meter that cannot be traced, or needs a plain number.
+        made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
+        _require_for(every, made)
+        self._unmetered.add(members.key)
+        return made
 
     def _training(self, members: Members) -> Any:
         return _trace_unmetered if members.key in self._unmetered else trace_training
@@ -153,6 +159,11 @@ class MixedParams(CannotTrace):
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(f"loss() needs {', '.join(sorted(names))} as plain numbers")
         self.names = names
+
+
+def _require_for(every: Sequence[Params], made: Traced) -> None:
+    if every:
+        require_equal(every, made.reads - (set(made.numbers) & numeric(every).keys()))
 
 
 def require_equal(params: Sequence[Params], names: frozenset[str]) -> None:

@@ -15,16 +15,15 @@ import torch
 from cerebro.data import Shard
 from cerebro.task import ParamDict, Task
 from cerebro.train.stack.batches import first_rows, tensor_columns
-from cerebro.train.stack.build import MixedParams, require_equal
+from cerebro.train.stack.build import MixedParams
 from cerebro.train.stack.cost import count, predict, predict_compiled, rates_of
 from cerebro.train.stack.rewrite import is_random
 from cerebro.train.stack.structure import (
-    numeric,
     obstacle,
     optimizer_structure,
     structure_of,
 )
-from cerebro.train.stack.trace import CannotTrace, ReadParams
+from cerebro.train.stack.trace import CannotTrace, ReadParams, Traced
 from cerebro.train.stack.trainer import StackTrainer
 from cerebro.train.torch.buffer import allocate_pages
 from cerebro.train.torch.build import Builder
@@ -35,6 +34,7 @@ from cerebro.train.visit import (
     MemberReport,
     Stacking,
     State,
+    Sums,
     Survey,
     SurveyCall,
     VisitCall,
@@ -45,6 +45,8 @@ from cerebro.types import Params, Split
 #: Steps, and how far a stack's losses may be off a plain loop's.
 _CHECKED_STEPS = 3
 _TOLERANCE = {None: 1e-3, "tf32": 2e-2, "bf16": 1e-1}
+#: Rows that rounding may put into another class, as an accuracy counts them.
+_UNSURE_ROWS = 2
 #: Numbers of members to measure, and steps for each.
 _MEASURED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MEASURED_STEPS = 8
@@ -137,9 +139,8 @@ class Surveyor:
         every = [trial.params for trial in trials]
         try:
             with precision(amp_of(self._task, every[0])):
-                _, traced = self._trainer.trace(_visit(call, trials[:2]), few)
-                as_tensors = set(traced.numbers) & numeric(every).keys()
-                require_equal(every, traced.reads - as_tensors)
+                _, traced = self._trainer.trace(_visit(call, trials[:2]), few, every)
+                _require_told(call, traced)
                 is_alike = all(
                     self._agree(call, few, pair, is_random=is_random(traced.module))
                     for pair in dict.fromkeys([tuple(trials[:2]), tuple(trials[-2:])])
@@ -163,7 +164,8 @@ class Surveyor:
             return
         if not is_alike:
             yield Group(
-                trials=_numbers(trials), obstacle="stacked and plain training give other losses"
+                trials=_numbers(trials),
+                obstacle="stacked and plain training give other losses or training metrics",
             )
             return
         yield group
@@ -171,7 +173,7 @@ class Surveyor:
     def _agree(
         self, call: SurveyCall, shard: Shard, trials: Sequence[_Trial], *, is_random: bool
     ) -> bool:
-        """Whether a few steps give the same losses both ways.
+        """Whether a few steps give the same losses and training metrics both ways.
 
         Not the same weights: some do not bear on the loss (a bias before batch norm), and what an
         optimizer makes of their gradients is noise.
@@ -201,6 +203,9 @@ class Surveyor:
                 return False
             pairs = zip(expected.members[0].losses, member.losses, strict=True)
             if any(abs(a - b) > tolerance * (abs(a) + 1e-2) for a, b in pairs):
+                return False
+            told = _pairs(expected.members[0].sums, member.sums)
+            if any(abs(a - b) > tolerance * abs(a) + _UNSURE_ROWS for a, b in told):
                 return False
         return True
 
@@ -270,6 +275,18 @@ def _visit(call: SurveyCall, trials: Sequence[_Trial]) -> VisitCall:
         # Others may wait for the worker that is asked, but none of them has heard of this.
         is_alone=True,
     )
+
+
+def _require_told(call: SurveyCall, traced: Traced) -> None:
+    missing = sorted(call.goes_by - set(traced.values))
+    if missing:
+        raise CannotTrace(f"the run goes by train_{missing[0]}, which stacks cannot tell")
+
+
+def _pairs(expected: Sums, found: Sums) -> Iterator[tuple[float, float]]:
+    """Sums of what both have."""
+    for name in expected.keys() & found.keys():
+        yield expected[name][0], found[name][0]
 
 
 def _numbers(trials: Sequence[_Trial]) -> tuple[int, ...]:

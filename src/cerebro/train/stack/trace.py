@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -89,8 +89,10 @@ def trace_training(
             value = _call(task.loss, model, example, given, rest, autocast, reads)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise CannotTrace("its loss is not a tensor with one number")
-        sums = meter.where_they_are()
-        found[:] = [str(name) for name in sums]
+        # A plain number would be the same for all members, and for good.
+        totals = {k: v for k, v in meter.where_they_are().items() if isinstance(v, Tensor)}
+        sums = {str(name): total.to(value.device) for name, total in totals.items()}
+        found[:] = list(sums)
         return value.reshape(()).float(), _numbers(sums.values())
 
     def member(trained: list[Tensor], rest: list[Tensor]) -> Any:
@@ -105,6 +107,8 @@ def trace_training(
     module = _trace(step, example)
     nodes = list(module.graph.nodes)
     value, *grads = nodes[-1].args[0]
+    if found:
+        value, found = _without_constants(value, found)
     # PyTorch's optimizers leave parameters alone that do not bear on the loss.
     kept = [
         (name, grad)
@@ -150,6 +154,30 @@ def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: A
     simplify(module)
     numbers = tuple(example.numbers)
     return Traced(module, tuple(found), (), frozenset(reads), numbers, mutates(module))
+
+
+def _without_constants(stacked: Node, names: list[str]) -> tuple[Node, list[str]]:
+    """What comes out before the gradients, and the names of what is told beside the loss.
+
+    What depends on nothing that a step takes was a number when the step was traced, of one member.
+    """
+    loss, *sums = cast("list[Node]", stacked.args[0])
+    told = {name: node for name, node in zip(names, sums, strict=True) if _takes_input(node)}
+    if not told:
+        return loss, []
+    stacked.args = ([loss, *told.values()],)
+    return stacked, list(told)
+
+
+def _takes_input(node: Node) -> bool:
+    seen, ahead = {node}, [node]
+    while ahead:
+        if ahead[-1].op == "placeholder":
+            return True
+        new = [each for each in ahead.pop().all_input_nodes if each not in seen]
+        seen.update(new)
+        ahead += new
+    return False
 
 
 def _numbers(values: Iterable[Any]) -> list[Tensor]:

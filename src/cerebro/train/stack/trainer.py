@@ -37,7 +37,7 @@ from cerebro.train.visit import (
     VisitCall,
     VisitReport,
 )
-from cerebro.types import Json
+from cerebro.types import Json, Params
 
 logger = logging.getLogger("cerebro.train")
 #: Members whose optimizers are kept for their next visit.
@@ -218,8 +218,10 @@ class StackTrainer:
             hop_s=sum(report.hop_s for report in reports),
         )
 
-    def trace(self, call: VisitCall, shard: Shard) -> tuple[Members, Traced]:
-        """A training step of such a stack; CannotTrace if there is none."""
+    def trace(
+        self, call: VisitCall, shard: Shard, every: Sequence[Params] = ()
+    ) -> tuple[Members, Traced]:
+        """A training step of such a stack, fit for all these params; or CannotTrace."""
         members = self._members(call)
         lead = () if call.same_order else (len(members),)
         batch = {
@@ -234,7 +236,9 @@ class StackTrainer:
             name: torch.zeros((len(members), *shape), dtype=dtype, device=self._device)
             for name, (dtype, shape) in members.shapes().items()
         }
-        traced = self._tracer.training(members, tensors, batch, is_shared=call.same_order)
+        traced = self._tracer.training(
+            members, tensors, batch, is_shared=call.same_order, every=every
+        )
         return members, traced
 
     def _members(self, call: VisitCall, *, is_new: bool = False) -> Members:
