@@ -211,6 +211,30 @@ def test_a_goal_stays_reached_when_the_run_goes_on(home):
     assert result.time_to_target_s == first.time_to_target_s
 
 
+def test_a_goal_that_was_reached_stays_so_whatever_ends_the_run_later(home):
+    asked = {"goal": {"target": 1.5}, "num_epochs": 9}
+    first = run(home, "stopped", **asked)
+    store = DirectoryStore(first.path)
+    for command in (Command(command=Verb.ADD, params={"lr": 1e-5}), Command(command=Verb.STOP)):
+        send(store, command)
+    result = run(home, "stopped", **asked)
+    assert len(result.trials) == len(first.trials) + 1
+    assert (result.ending, result.time_to_target_s) == (first.ending, first.time_to_target_s)
+
+
+def test_a_goal_that_a_trial_had_after_the_end_is_told_with_its_time(home):
+    losses = [epoch["val_loss"] for epoch in run(home, "further", num_epochs=6).history(0)]
+    target = min(losses)
+    asked = {"goal": {"target": target}, "num_epochs": 6, "budget": "1 epochs"}
+    first = run(home, "budgeted", **asked)
+    assert first.ending.startswith("ended early: the budget of 1 epochs is used up")
+    send(DirectoryStore(first.path), Command(command=Verb.EXTEND, trial=0, epochs=6))
+    result = run(home, "budgeted", **asked)
+    assert result.ending.startswith("goal reached: t0000 reached val_loss ")
+    assert f" in epoch {losses.index(target) + 1}, after " in result.ending
+    assert result.summary["time_to_target_s"] > 0
+
+
 def test_a_goal_that_was_missed_has_its_aim_and_the_time_that_went_by(home, capsys):
     result = run(home, "missed", goal={"target": 0.0})
     assert re.fullmatch(

@@ -228,7 +228,8 @@ class RunHistory(Trials):
         seconds = cast(float, record.get("seconds", 0.0))
         self._spend(record)
         visits = (cast(int, record["epoch"]) + 1) * self.steps
-        trial.evaluate(Epoch(dict(metrics), visits, seconds), self.epochs)
+        after_s = self.spent_s + self.driver_s
+        trial.evaluate(Epoch(dict(metrics), visits, seconds, after_s), self.epochs)
 
     def _visit_of(self, record: Record, visits: int, whose: str) -> int:
         visit = cast(int, record["epoch"]) * self.steps + cast(int, record["step"])

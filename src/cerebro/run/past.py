@@ -22,6 +22,8 @@ class Epoch:
     #: Training visits behind it.
     visits: int
     seconds: float = 0.0
+    #: Seconds that all drivers had worked until then.
+    after_s: float = 0.0
     #: It is of the trial that this one is a copy of.
     is_inherited: bool = False
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, cast
 from cerebro.run.direction import SEARCH
 from cerebro.run.history import RunHistory
 from cerebro.run.past import TrialHistory
+from cerebro.search.decision import Halt, Report
+from cerebro.search.goal import Goal
 from cerebro.track.ranking import Criteria, Ranking, TrialRow, rank
 from cerebro.track.text import clean, show, show_seconds
 from cerebro.types import Json, Mode
@@ -116,16 +118,37 @@ def ending_of(
         is_over: It has come to its end, though its journal does not say so yet.
     """
     goal = spec.get("goal") or {}
+    has_ended = history.halted is not None or (is_over or history.is_finished)
+    reached = _reached(goal, history) if goal and has_ended else None
+    if reached is not None:
+        # Perhaps the run went on after that, or was killed before it could end.
+        reason, after_s = reached
+        return Ending(reason, SEARCH, True, after_s)
     if history.halted is not None:
-        is_goal = history.halted_by == SEARCH and _is_reached(goal, history.halted)
-        return Ending(history.halted, history.halted_by, is_goal, history.halted_s)
-    if not goal or not (is_over or history.is_finished):
+        return Ending(history.halted, history.halted_by, False, history.halted_s)
+    if not goal or not has_ended:
         return None
-    if history.reached is not None and _is_reached(goal, history.reached):
-        # The run went on after that, or was killed before it could end.
-        return Ending(history.reached, SEARCH, True, history.reached_s)
     spent_s = history.spent_s + history.driver_s
     return Ending(f"no trial has {aim_of(goal)}", SEARCH, False, spent_s, is_missed=True)
+
+
+def _reached(goal: Mapping[str, Any], history: RunHistory) -> tuple[str, float] | None:
+    """How a trial had the goal, and after how many seconds."""
+    if history.reached is not None and _is_reached(goal, history.reached):
+        return history.reached, history.reached_s
+    # Nobody looks for it in trials that a person lets go on after the run was ended.
+    wanted = Goal(goal["metric"], goal["target"], mode=Mode(goal["mode"]))
+    found = [
+        (epoch.after_s, halt.reason)
+        for trial in history.trials.values()
+        for number, epoch in enumerate(trial.epochs, 1)
+        for halt in wanted.evaluated(Report(trial.number, number, epoch.visits, epoch.metrics))
+        if isinstance(halt, Halt)
+    ]
+    if not found:
+        return None
+    after_s, reason = min(found)
+    return reason, after_s
 
 
 def _is_reached(goal: Mapping[str, Any], reason: str) -> bool:
