@@ -183,7 +183,9 @@ def _check_kinds(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         dotted = _dotted(param)
         section, _, key = dotted.partition(".")
         kind = _SECTIONS.get(section)
-        if kind is None or key not in kind.model_fields or value is None:
+        if kind is None or key not in kind.model_fields:
+            continue
+        if value is None and kind.model_fields[key].default is None:
             continue
         try:
             kind.model_validate({key: value})
@@ -200,6 +202,9 @@ def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "model.name", unknown("model", str(name), sorted(MODELS))
     elif isinstance(name, str):
         yield from _check_model(name, params)
+    for own in ("batch_size", "global_batch_size"):
+        if params.get(own, 1) is None:
+            yield own, f"{_dotted(own)} must be an integer, but got nothing."
     if params["training.loss"] not in _LOSSES:
         yield "training.loss", unknown("loss", str(params["training.loss"]), _LOSSES)
     yield from _check_optimizer(params)
