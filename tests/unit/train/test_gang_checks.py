@@ -235,6 +235,11 @@ def test_the_same_numbers_in_another_order_are_found_out(numbers):
     assert "a of rank 1 differs" in found[0]
 
 
+def test_all_bits_of_a_word_turned_round_are_found_out():
+    one = torch.tensor([5])
+    assert "a of rank 1 differs" in compare_all({"a": one}, {"a": ~one})[0]
+
+
 def test_tensors_that_may_differ_are_named_and_must_be_there_on_all_ranks():
     one, other = torch.zeros(3), torch.ones(3)
     same = {"weight": one, "mean": one}

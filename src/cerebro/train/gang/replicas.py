@@ -21,7 +21,8 @@ _FEW, _ROW = 1 << 13, 512
 def fingerprint(tensor: Tensor) -> Tensor:
     """A number that depends on the bits of a tensor and their places, at the speed of memory.
 
-    Of a large one, those of some 500 neighbouring words are added up: their order does not show.
+    Of a large one, those of some 500 neighbouring words are added up: neither their order shows,
+    nor the signs of an even number of them.
 
     >>> one, other = torch.arange(3.0), torch.arange(3.0)
     >>> other[2] += 1e-6
@@ -50,8 +51,13 @@ def fingerprint(tensor: Tensor) -> Tensor:
 def _mix(words: Tensor) -> Tensor:
     """The sum of numbers of which each is that of a word at its place, and of no other there."""
     mixed = words + torch.arange(1, len(words) + 1, device=words.device) * _MIXED
-    mixed = (mixed ^ (mixed >> 32)) * _MIXED
-    return (mixed ^ (mixed >> 32)).sum()
+    mixed = (mixed ^ _upper(mixed)) * _MIXED
+    return (mixed ^ _upper(mixed)).sum()
+
+
+def _upper(words: Tensor) -> Tensor:
+    """Their upper halves, without their signs."""
+    return (words >> 32) & 0xFFFFFFFF
 
 
 def compare(
