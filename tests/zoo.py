@@ -211,6 +211,18 @@ class Metered(Zoo):
         return functional.cross_entropy(logits, batch["y"]) * params["weight"]
 
 
+class Momentary(Metered):
+    """It tells numbers that are no longer the same at the next step, or for the next member."""
+
+    def optimizer(self, model, params):
+        self.rate = params["lr"]
+        return super().optimizer(model, params)
+
+    def told(self, logits, batch, params):
+        more = {"rate": self.rate, "tensor": torch.tensor(self.rate)}
+        return {**super().told(logits, batch, params), **more}
+
+
 def make_params(members: int) -> list[ParamDict]:
     """Every member has its own numbers."""
     return [

@@ -88,6 +88,13 @@ def test_it_is_known_of_compiled_steps_too() -> None:
     assert_told_alike(*both(zoo.Metered(make), shape, stack=Stacking(compiled=True)))
 
 
+def test_numbers_of_the_moment_at_which_a_step_is_traced_are_left_out() -> None:
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    plain, stacked = both(zoo.Momentary(make), shape)
+    assert_told_alike(plain, stacked)
+    assert {tuple(one.sums) for own in stacked.reports for one in own} == {("loss", "accuracy")}
+
+
 def test_adam_schedules_by_batch_and_clipping() -> None:
     def optimizer(model: Any, params: Any) -> Any:
         made = torch.optim.AdamW(model.parameters(), lr=params["lr"] / 5, weight_decay=0.1)

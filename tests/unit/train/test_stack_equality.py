@@ -161,21 +161,9 @@ def test_a_metric_that_no_stack_can_have_is_left_out() -> None:
     assert stacked.reports[0][0].sums.keys() == {"loss"}
 
 
-class Constant(zoo.Metered):
-    """It tells numbers that are no longer the same at the next step, or for the next member."""
-
-    def optimizer(self, model, params):
-        self.rate = params["lr"]
-        return super().optimizer(model, params)
-
-    def told(self, logits, batch, params):
-        more = {"rate": self.rate, "tensor": torch.tensor(self.rate)}
-        return {**super().told(logits, batch, params), **more}
-
-
 def test_numbers_of_the_moment_at_which_a_step_is_traced_are_left_out() -> None:
     make, shape = zoo.ARCHITECTURES["mlp"]
-    plain, stacked = both(Constant(make), shape)
+    plain, stacked = both(zoo.Momentary(make), shape)
     assert_alike(plain, stacked)
     assert plain.reports[0][0].sums.keys() == {"loss", "accuracy", "rate", "tensor"}
     assert {tuple(one.sums) for own in stacked.reports for one in own} == {("loss", "accuracy")}
