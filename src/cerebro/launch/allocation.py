@@ -16,11 +16,12 @@ from types import FrameType
 from typing import NoReturn, TypeAlias
 
 from cerebro.backend.gang.interface import address_towards
-from cerebro.backend.gang.muster import Muster, exit_code_of
+from cerebro.backend.gang.muster import Muster
+from cerebro.backend.gang.outcome import exit_code_of
 from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Rendezvous, find_rendezvous, split_address
 from cerebro.backend.gang.seek import find_muster
-from cerebro.errors import DiskFullError, UsageError, WorkerError
+from cerebro.errors import DiskFullError, RunInterrupted, UsageError, WorkerError
 from cerebro.launch.ray_node import READY_S, RayNode, is_listening, read_resources
 
 #: How long the first node waits for the others before the run begins.
@@ -86,7 +87,7 @@ def _lead(place: Rendezvous, run: str, work: Callable[[], int], count_nodes: Cou
     try:
         node = RayNode(muster.gang, own, head=True, resources=read_resources(os.environ))
     except BaseException:
-        muster.dismiss(1)
+        muster.dismiss(1, is_stopped=False)
         raise
 
     def prepared() -> int:
@@ -112,7 +113,7 @@ def _drive(work: Callable[[], int], muster: Muster) -> int:
         # Nothing cuts the end short, which is the same whoever asks for it.
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
-        muster.dismiss(code)
+        muster.dismiss(code, is_stopped=code in (_SAVED, RunInterrupted.exit_code))
     return code
 
 

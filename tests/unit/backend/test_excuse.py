@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import logging
 import socket
-import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cerebro.backend.gang import muster
 from cerebro.backend.gang.excuse import excused
 from cerebro.backend.gang.muster import mustered
+from cerebro.backend.gang.outcome import exit_code_of
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags, split_address
 from cerebro.backend.gang.seek import find_muster
-from cerebro.errors import CerebroError, DataError, WorkerError
+from cerebro.errors import CerebroError, DataError, DiskFullError, WorkerError
 from tests.ports import free_port
 from tests.processes import wait_for
 
@@ -26,35 +31,99 @@ def spots() -> list[Rendezvous]:
     return [replace(spot, kind=Kind.SLURM) for spot in flags]
 
 
-def fail(spot: Rendezvous, error: CerebroError) -> None:
+def fail(spot: Rendezvous, error: CerebroError | OSError) -> None:
     with excused(spot, "cifar"):
         raise error
 
 
-def test_rank_0_hears_why_another_does_not_come(spots: list[Rendezvous]) -> None:
+@pytest.mark.parametrize("error", [DataError("no data here."), OSError("no data here.")])
+def test_rank_0_hears_why_another_does_not_come(
+    spots: list[Rendezvous], error: CerebroError | OSError
+) -> None:
+    told = excuse_of_rank_1(spots, error)
+    assert "rank 1 cannot take part: no data here." in told
+
+
+@pytest.mark.parametrize("letter", ["é", "\N{SNOWMAN}", "\N{GRINNING FACE}", "\udce9", "\x1b", '"'])
+def test_what_to_do_at_the_end_of_a_long_message_is_heard(
+    spots: list[Rendezvous], letter: str
+) -> None:
+    told = excuse_of_rank_1(spots, DataError(f"{letter * 900}: run `cerebro data get`."))
+    assert told.endswith("run `cerebro data get`.")
+
+
+def test_of_a_message_without_end_the_beginning_is_heard(spots: list[Rendezvous]) -> None:
+    told = excuse_of_rank_1(spots, DataError("no data " + "\N{GRINNING FACE}" * 100_000))
+    assert "rank 1 cannot take part: no data" in told
+
+
+def excuse_of_rank_1(spots: list[Rendezvous], error: CerebroError | OSError) -> str:
+    """What rank 0 hears first."""
     failures: list[WorkerError] = []
-    with mustered(spots[0], "cifar") as muster:
-        muster.on_failure = failures.append
-        with pytest.raises(DataError):
-            fail(spots[1], DataError("no data here."))
+    with mustered(spots[0], "cifar") as place:
+        place.on_failure = failures.append
+        with pytest.raises(type(error)):
+            fail(spots[1], error)
         wait_for(lambda: failures, "the failure")
-    assert "rank 1 cannot take part: no data here." in str(failures[0])
+    return str(failures[0])
 
 
-def test_the_others_hear_that_rank_0_does_not_come(spots: list[Rendezvous]) -> None:
-    words: list[dict[str, Any]] = []
+def follow(spot: Rendezvous) -> dict[str, Any]:
+    """How the run ends, as a process without rank 0 hears it."""
+    with find_muster(spot, "cifar", lambda: None) as post:
+        while True:
+            if (word := post.hear(60.0)) is not None:
+                return word
 
-    def follow() -> None:
-        with find_muster(spots[1], "cifar", lambda: None) as post:
-            while not words:
-                words.extend(filter(None, [post.hear(60.0)]))
 
-    other = threading.Thread(target=follow)
-    other.start()
-    with pytest.raises(DataError):
-        fail(spots[0], DataError("no data here."))
-    other.join()
-    assert words == [{"done": DataError.exit_code, "word": "no data here."}]
+@pytest.mark.parametrize("error", [DataError("no data here."), OSError("no data here.")])
+def test_the_others_hear_that_rank_0_does_not_come(
+    spots: list[Rendezvous], error: CerebroError | OSError
+) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, spots[1])
+        with pytest.raises(type(error)):
+            fail(spots[0], error)
+        assert following.result() == {"done": exit_code_of(error), "word": "no data here."}
+
+
+def test_who_comes_a_little_later_hears_that_the_disk_of_rank_0_is_full(
+    spots: list[Rendezvous], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code is that of a run which was asked to stop, but nobody has asked the others."""
+    ahead_s = 0.0
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following: list[concurrent.futures.Future[dict[str, Any]]] = []
+
+        def sleep(seconds: float) -> None:
+            nonlocal ahead_s
+            ahead_s += 1.0
+            if ahead_s == 2.0:
+                following.append(pool.submit(follow, spots[1]))
+            time.sleep(seconds)
+
+        clock = SimpleNamespace(monotonic=lambda: min(ahead_s, 2.0), sleep=sleep)
+        monkeypatch.setattr(muster, "time", clock)
+        with pytest.raises(DiskFullError):
+            fail(spots[0], DiskFullError("no space left."))
+        (heard,) = [each.result() for each in following]
+    assert heard == {"done": 75, "word": "no space left."}
+
+
+def test_what_ends_a_run_of_which_all_hear_is_not_told_again(
+    spots: list[Rendezvous], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "cerebro.gang")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, spots[1])
+        with (
+            pytest.raises(OSError, match="no room"),
+            excused(spots[0], "cifar"),
+            mustered(spots[0], "cifar"),
+        ):
+            raise OSError("no room")
+        assert following.result()["done"] == 1
+    assert "the other processes are told" not in caplog.text
 
 
 def test_what_is_known_or_was_started_by_people_is_not_told(spots: list[Rendezvous]) -> None:

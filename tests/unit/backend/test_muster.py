@@ -292,7 +292,7 @@ def test_who_has_not_come_when_patience_is_over_is_named(kind, missing, monkeypa
     caller.hear()
     ahead_s[0] = 1801.0
     wait_for(lambda: failures, "the failure")
-    place.dismiss(130)
+    place.dismiss(130, is_stopped=True)
     caller.close()
     assert missing in str(failures[0])
 

@@ -18,7 +18,7 @@ from typing import Any
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.muster import announce, surroundings
-from cerebro.backend.gang.post import LINE_BYTES, Post, clean_line
+from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.ranks import Rank
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.backend.gang.seek import find_muster
@@ -125,7 +125,7 @@ class _Agent:
                 return None
             if word is not None and isinstance(word.get("done"), int):
                 if word.get("word"):
-                    logger.info("the run has ended: %s", clean_line(str(word["word"]), LINE_BYTES))
+                    logger.info("the run has ended: %s", clean_line(str(word["word"]), WORD))
                 return int(word["done"])
             if word is not None and "spare" in word:
                 logger.info("rank 0 trains alone: this machine waits for the end of the run.")

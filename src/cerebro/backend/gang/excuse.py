@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cerebro.backend.gang.muster import mustered
+from cerebro.backend.gang.outcome import is_told, word_of
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.backend.gang.seek import find_muster
 from cerebro.errors import CerebroError, RunInterrupted
@@ -33,23 +34,23 @@ def excused(rendezvous: Rendezvous | None, run: str) -> Iterator[None]:
     except RunInterrupted:
         # A batch system signals all.
         raise
-    except CerebroError as error:
+    except (CerebroError, OSError) as error:
         is_waited_for = rendezvous is not None and rendezvous.is_spread
         if rendezvous is not None and is_waited_for and rendezvous.kind is not Kind.FLAGS:
             _excuse(rendezvous, run, error)
         raise
 
 
-def _excuse(rendezvous: Rendezvous, run: str, error: CerebroError) -> None:
-    if error.is_told:
+def _excuse(rendezvous: Rendezvous, run: str, error: CerebroError | OSError) -> None:
+    if is_told(error):
         return
     logger.info("the other processes are told: %s", error)
     brief = replace(rendezvous, patience_s=min(rendezvous.patience_s, _LOOK_S))
     # Whatever keeps them from hearing it, this process ends with its own error.
-    with contextlib.suppress(CerebroError):
+    with contextlib.suppress(CerebroError, OSError):
         if brief.is_leading:
             with mustered(brief, run) as muster:
-                muster.word = str(error)
+                muster.word = word_of(error)
                 raise error
         with find_muster(brief, run, lambda: None) as post:
-            post.say({"failed": f"rank {brief.first} cannot take part: {error}"})
+            post.say({"failed": f"rank {brief.first} cannot take part: {word_of(error)}"})

@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro import __version__
+from cerebro.backend.gang.hello import name_ranks, objection
 from cerebro.backend.gang.interface import address_towards, listening_address
 from cerebro.backend.gang.notice import Notice
-from cerebro.backend.gang.post import Post, clean_line
+from cerebro.backend.gang.outcome import exit_code_of, is_stop, mark_told
+from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, join_address, split_address
 from cerebro.backend.gang.torchrun import publish
 from cerebro.backend.limits import START, Limits
-from cerebro.errors import CerebroError, RunInterrupted, UsageError, WorkerError
+from cerebro.errors import UsageError, WorkerError
 
 #: At the end of a run, processes that a launcher has started are waited for so long: they would
 #: wait for rank 0 in vain. Those that people start may as well wait for the next run.
@@ -34,10 +35,6 @@ LINGER_S = 30.0
 #: How often it is said who is missing.
 REMIND_S = 60.0
 _PAUSE_S = 0.2
-#: More ranks than anybody has.
-_MOST = 1 << 31
-#: The longest word.
-_WORD = 1000
 _ANSWER_S = 10.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -65,17 +62,16 @@ class _Agent:
 def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
     """A muster for the time of one run; agents end with the code that this block ends with."""
     muster = Muster(rendezvous, run, patience_s=rendezvous.patience_s)
-    code = 0
+    code, is_stopped = 0, False
     try:
         with surroundings(rendezvous.patience_s):
             yield muster
     except BaseException as error:
-        code = exit_code_of(error)
-        if isinstance(error, CerebroError):
-            error.is_told = True
+        code, is_stopped = exit_code_of(error), is_stop(error)
+        mark_told(error)
         raise
     finally:
-        muster.dismiss(code)
+        muster.dismiss(code, is_stopped=is_stopped)
 
 
 @contextlib.contextmanager
@@ -93,19 +89,6 @@ def surroundings(patience_s: float) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
-
-
-def exit_code_of(error: BaseException) -> int:
-    """The exit code of a process that ends with this error.
-
-    >>> exit_code_of(UsageError("no")), exit_code_of(KeyboardInterrupt()), exit_code_of(OSError())
-    (2, 130, 1)
-    """
-    if isinstance(error, CerebroError):
-        return error.exit_code
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
-    return RunInterrupted.exit_code if isinstance(error, KeyboardInterrupt) else 1
 
 
 class Muster:
@@ -148,7 +131,7 @@ class Muster:
         self._thread.start()
         if rendezvous.kind is Kind.FLAGS:
             others = range(rendezvous.local, rendezvous.world)
-            logger.info("waiting for %s at %s", _name(others), self.address)
+            logger.info("waiting for %s at %s", name_ranks(others), self.address)
 
     @property
     def on_stop(self) -> Callable[[int], None]:
@@ -181,12 +164,15 @@ class Muster:
         self._is_alone = True
         self._waker.send(b"x")
 
-    def dismiss(self, code: int) -> None:
-        """Tell all agents how the run has ended; those on their way are waited for a little."""
+    def dismiss(self, code: int, *, is_stopped: bool) -> None:
+        """Tell all agents how the run has ended; those on their way are waited for a little.
+
+        Args:
+            is_stopped: All processes were asked to end: nobody is on the way.
+        """
         is_launched = self._rendezvous.kind is not Kind.FLAGS
-        deadline = time.monotonic() + (
-            LINGER_S if is_launched and code not in (75, 130) else _PAUSE_S
-        )
+        linger_s = LINGER_S if is_launched and not is_stopped else _PAUSE_S
+        deadline = time.monotonic() + linger_s
         while self._missing(self._came) and time.monotonic() < deadline:
             time.sleep(0.05)
         self._code = code
@@ -218,7 +204,7 @@ class Muster:
                     end = math.inf
                     self._lose_patience()
         for agent in self._agents:
-            agent.post.say({"done": self._code, "word": self.word[:_WORD]})
+            agent.post.say({"done": self._code, "word": self.word[:WORD]})
             agent.post.close()
 
     def _spare_all(self) -> None:
@@ -241,9 +227,9 @@ class Muster:
                 if agent.local:
                     self._listen_to(agent, message)
                     continue
-                objection = self._enlist(agent, message)
-                if objection is not None:
-                    agent.post.say({"refused": objection})
+                refusal = self._enlist(agent, message)
+                if refusal is not None:
+                    agent.post.say({"refused": refusal})
                     self._forget(agent, selector)
                     return
                 agent.post.say({"gang": self.gang})
@@ -258,39 +244,24 @@ class Muster:
             logger.info("%s was asked to stop: so is the run.", agent.host)
             self._stops.tell(int(number))
         elif isinstance(failed, str):
-            self._failures.tell(WorkerError(f"{agent.host}: {clean_line(failed)}"))
+            self._failures.tell(WorkerError(f"{agent.host}: {clean_line(failed, WORD)}"))
         elif isinstance(again, str):
-            logger.warning("%s: %s", agent.host, clean_line(again))
+            logger.warning("%s: %s", agent.host, clean_line(again, WORD))
 
     def _enlist(self, agent: _Agent, hello: Mapping[str, Any]) -> str | None:
         """Take an agent's ranks; or why not."""
-        if not _is_hello(hello):
-            return "this is no agent of cerebro."
-        first, local, host = hello["first"], hello["local"], clean_line(hello["host"])
-        own = self._rendezvous
-        expected: dict[str, Any] = {
-            "cerebro": __version__,
-            "world": own.world,
-            "run": self._run,
-            "key": own.key,
-        }
-        for name, value in expected.items():
-            if hello[name] != value:
-                what = _WORDS[name]
-                return f"{what} must be {value!r} as on rank 0, but got {hello[name]!r} on {host}."
-        if local < 1:
-            return "an agent must have ranks, but got none."
+        against = objection(hello, self._rendezvous, self._run)
+        if against is not None:
+            return against
+        first, local = hello["first"], hello["local"]
         ranks = range(first, first + local)
-        if not own.local <= first < first + local <= own.world:
-            return f"ranks {own.local} to {own.world - 1} are waited for, but got {_name(ranks)}."
         taken = next(
             (a for a in self._agents if a is not agent and set(a.ranks) & set(ranks)), None
         )
         if taken is not None:
-            return (
-                f"{_name(ranks)} must come once, but {_name(taken.ranks)} came from {taken.host}."
-            )
-        agent.first, agent.local, agent.host = first, local, host
+            before = name_ranks(taken.ranks)
+            return f"{name_ranks(ranks)} must come once, but {before} came from {taken.host}."
+        agent.first, agent.local, agent.host = first, local, clean_line(hello["host"])
         self._came |= set(ranks)
         return None
 
@@ -300,7 +271,7 @@ class Muster:
         self._agents.remove(agent)
         if not agent.local:
             return
-        told = f"{agent.host} has left with {_name(agent.ranks)}"
+        told = f"{agent.host} has left with {name_ranks(agent.ranks)}"
         if self._is_alone:
             logger.info("%s: it was not needed.", told)
         elif self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
@@ -341,32 +312,10 @@ class Muster:
         )
 
 
-_WORDS = {
-    "cerebro": "the version of cerebro",
-    "world": "the number of ranks (-n times -np)",
-    "run": "the name of the run",
-    "key": "the start that a process belongs to",
-}
-
-
-def _is_hello(hello: Mapping[str, Any]) -> bool:
-    """Whether a message is of the form of an agent's first one."""
-    numbers = [hello.get(name) for name in ("world", "first", "local")]
-    texts = [hello.get(name) for name in ("cerebro", "key", "run", "host")]
-    return all(type(number) is int and 0 <= number < _MOST for number in numbers) and all(
-        isinstance(text, str) for text in texts
-    )
-
-
 def announce(rank: int, world: int, pid: int | None = None) -> None:
     """Say who a rank is; `pid` where its process is known."""
     process = "" if pid is None else f" (pid {pid})"
     logger.info("rank %d of %d on %s%s", rank, world, socket.gethostname(), process)
-
-
-def _name(ranks: range) -> str:
-    first, last = ranks[0], ranks[-1]
-    return f"rank {first}" if first == last else f"ranks {first} to {last}"
 
 
 def _list(name: str, numbers: list[int]) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 from cerebro.train.gang.watch import keep_alive
 
 #: The longest line that is read.
-LINE_BYTES = 4096
+LINE_BYTES = 8192
+#: The most characters of what is said to people; a line has room for them, whatever they are.
+WORD = 1000
 
 
 class Post:
@@ -46,9 +48,11 @@ class Post:
         return self._connection.fileno()
 
     def say(self, message: Mapping[str, object]) -> None:
+        # Escaped, a character may take 12 bytes. Names of files may hold half of one.
+        line = json.dumps(message, ensure_ascii=False).encode(errors="surrogatepass")
         # One that is gone is found by hearing nothing more.
         with contextlib.suppress(OSError):
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self._connection.sendall(line + b"\n")
 
     def hear(self, timeout_s: float) -> dict[str, Any] | None:
         """The next message; None if there is none in time, or it is none.
@@ -71,11 +75,11 @@ class Post:
         if not self._poll.poll(timeout_s * 1000):
             return
         try:
-            heard = self._connection.recv(LINE_BYTES)
+            heard = self._connection.recv(4096)
         except OSError:
             heard = b""
         self._heard += heard
-        if not heard or len(self._heard) > 2 * LINE_BYTES:
+        if not heard or (b"\n" not in heard and len(self._heard) > LINE_BYTES):
             raise EOFError
 
     def close(self) -> None:

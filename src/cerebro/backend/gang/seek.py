@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cerebro import __version__
-from cerebro.backend.gang.post import Post, clean_line
+from cerebro.backend.gang.hello import hello_of
+from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.rendezvous import Rendezvous, split_address
 from cerebro.backend.gang.torchrun import look_up
 from cerebro.errors import UsageError, WorkerError
@@ -85,15 +85,6 @@ class _Search:
             address = look_up(own, self._run, _CONNECT_S)
         if address is None:
             return None
-        hello = {
-            "cerebro": __version__,
-            "key": own.key,
-            "run": self._run,
-            "world": own.world,
-            "first": own.first,
-            "local": own.local,
-            "host": socket.gethostname(),
-        }
         host, port = split_address(address)
         try:
             post = Post(socket.create_connection((host.strip("[]"), port), _CONNECT_S))
@@ -101,10 +92,10 @@ class _Search:
             self.why, self.refusal = error.strerror or str(error), None
             return None
         try:
-            post.say(hello)
+            post.say(hello_of(own, self._run))
             answer = self._hear(post)
             if "refused" in answer:
-                told = f"refuses this process: {clean_line(answer['refused'])}"
+                told = f"refuses this process: {clean_line(answer['refused'], WORD)}"
                 self.why, self.refusal = f"it {told}", UsageError(f"rank 0 {told}")
                 raise self.refusal
             post.gang = str(answer["gang"])

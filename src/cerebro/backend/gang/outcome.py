@@ -1,0 +1,51 @@
+"""What a process ends with, and whether the others of its run know of it."""
+
+from __future__ import annotations
+
+from cerebro.backend.gang.post import WORD
+from cerebro.errors import CerebroError, RunInterrupted
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a process that ends with this error.
+
+    >>> from cerebro.errors import UsageError
+    >>> exit_code_of(UsageError("no")), exit_code_of(KeyboardInterrupt()), exit_code_of(OSError())
+    (2, 130, 1)
+    """
+    if isinstance(error, CerebroError):
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return RunInterrupted.exit_code if isinstance(error, KeyboardInterrupt) else 1
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether a process ends with this because it was asked to, as all others are.
+
+    >>> is_stop(RunInterrupted("stopped.")), is_stop(SystemExit(75)), is_stop(SystemExit(1))
+    (True, True, False)
+    """
+    if isinstance(error, SystemExit):
+        return error.code in (75, 130)
+    return isinstance(error, RunInterrupted | KeyboardInterrupt)
+
+
+def mark_told(error: BaseException) -> None:
+    """From now on the other processes of the run know of it."""
+    # Errors of the system, too, which have no such attribute.
+    vars(error)["is_told"] = True
+
+
+def is_told(error: BaseException) -> bool:
+    """Whether the other processes of the run know of it."""
+    return bool(vars(error).get("is_told"))
+
+
+def word_of(error: BaseException) -> str:
+    """An error as the others hear it: one line.
+
+    >>> word_of(OSError("no room:\\n  /data"))
+    'no room: /data'
+    """
+    return " ".join(str(error).split())[:WORD]
