@@ -144,6 +144,13 @@ def make_goal(value: Mapping[str, object], *, metric: str, mode: Mode) -> Goal:
     own = {key: given for key, given in value.items() if key not in ALLOWED_KEYS}
     goal = _make({**own, "name": "goal"}, {"metric": metric, "mode": Mode(mode)})
     assert isinstance(goal, Goal)  # noqa: S101  # for mypy: the name says so
+    found = goal.describe()
+    if found["metric"] == metric and found["mode"] != Mode(mode):
+        raise UsageError(
+            f"a goal must go the way in which trials are ranked by its metric: {metric} has the "
+            f"mode {Mode(mode).value}, but got {found['mode']}. Name another metric of the goal, "
+            "or leave out its mode."
+        )
     return goal
 
 

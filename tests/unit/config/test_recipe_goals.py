@@ -54,6 +54,11 @@ def test_a_goal_by_another_metric_than_the_search_needs_a_mode():
     assert message.startswith("recipe.yaml:20: stopper 'goal' goes by 'val_accuracy'")
 
 
+def test_a_goal_the_other_way_than_trials_are_ranked_is_refused():
+    message = refused(GOAL.replace("  mode: max\n", ""), "goal.metric=null", "goal.mode=min")
+    assert "val_accuracy has the mode max, but got min. Name another metric of the goal" in message
+
+
 def test_more_nodes_than_the_goal_allows_are_refused(monkeypatch):
     message = refused(GOAL, "launch.nodes=4")
     assert message.startswith("override 'launch.nodes=4': `nodes <= goal.max_nodes` must hold")
