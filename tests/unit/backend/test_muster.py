@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import socket
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,12 +14,15 @@ from types import SimpleNamespace
 import pytest
 
 from cerebro import __version__
+from cerebro.backend.base import Setup
 from cerebro.backend.gang import muster, seek
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
 from cerebro.errors import UsageError, WorkerError
+from cerebro.testing.toy import ToyTask
+from cerebro.train.gang.place import GangPlace
 from tests.ports import free_port
 from tests.processes import wait_for
 
@@ -277,6 +281,27 @@ def test_a_process_whose_rank_is_not_needed_hears_so_and_may_leave(caplog):
     assert not failures
 
 
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_process_that_is_not_needed_may_fail(is_early, caplog):
+    caplog.set_level(logging.INFO, "cerebro.gang")
+    failures = []
+    with mustered(replace(spots()[0], kind=Kind.SLURM), "cifar") as place:
+        caller = Caller(place.address, **HELLO)
+        caller.hear()
+        if not is_early:
+            place.spare()
+            place.on_failure = failures.append
+        caller.say(failed="rank 1 cannot take part: no data here.")
+        caller.say(again="it is heard")
+        wait_for(lambda: "n1: it is heard" in caplog.text, "what the caller says")
+        if is_early:
+            place.spare()
+            place.on_failure = failures.append
+        assert "n1: rank 1 cannot take part: no data here. It is not needed." in caplog.text
+    assert not failures
+    caller.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "missing"),
     [(Kind.FLAGS, "machines 2, 3 (-nr) with ranks 2, 3 did"), (Kind.SLURM, "but ranks 2, 3 did")],
@@ -331,6 +356,21 @@ def test_an_agent_that_is_sent_away_says_why(monkeypatch):
         pytest.raises(UsageError, match="refuses this process: the name of the run"),
     ):
         serve(following, "mnist", lambda address: pytest.fail("nothing to do"))
+
+
+def test_rank_0_hears_why_an_agent_cannot_go_on():
+    leading, following = (replace(spot, kind=Kind.SLURM) for spot in spots())
+    task = ToyTask()
+    task.lock = threading.Lock()
+    failures = []
+    with mustered(leading, "cifar") as place:
+        place.on_failure = failures.append
+        gang = GangPlace(size=2, local=1, address=place.gang)
+        setup = Setup(task=task, data="data", store="runs", gang=gang)
+        with pytest.raises(UsageError, match="able to travel"):
+            serve(following, "cifar", lambda address: setup)
+        wait_for(lambda: failures, "the failure")
+    assert "rank 1 cannot go on: the task must be able to travel" in str(failures[0])
 
 
 def test_an_agent_without_patience_says_why_it_was_sent_away():

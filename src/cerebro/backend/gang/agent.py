@@ -18,6 +18,7 @@ from typing import Any
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.muster import announce, surroundings
+from cerebro.backend.gang.outcome import is_told, mark_told, word_of
 from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.ranks import Rank
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous
@@ -53,8 +54,8 @@ def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) 
         agent = _Agent(rendezvous, run, make_setup, signals)
         try:
             code = agent.serve()
-        except CerebroError as error:
-            error.is_told = True
+        except (CerebroError, OSError) as error:
+            mark_told(error)
             raise
         finally:
             agent.close()
@@ -70,7 +71,7 @@ def _ended(code: int) -> CerebroError:
     else:
         error = WorkerError(f"rank 0 has ended with code {code}; it says why.")
     error.exit_code = code
-    error.is_told = True
+    mark_told(error)
     return error
 
 
@@ -92,7 +93,11 @@ class _Agent:
         """The exit code of rank 0."""
         while True:
             with find_muster(self._rendezvous, self._run, self._signals.check_alone) as post:
-                code = self._work(post)
+                try:
+                    code = self._work(post)
+                except (CerebroError, OSError) as error:
+                    self._tell(post, error)
+                    raise
             self.close()
             if code is not None:
                 return code
@@ -101,6 +106,12 @@ class _Agent:
                 # Launchers start a process once.
                 raise WorkerError("rank 0 is gone without a word: it was killed, or has crashed.")
             logger.warning("rank 0 is gone without a word: waiting for it to be started again.")
+
+    def _tell(self, post: Post, error: CerebroError | OSError) -> None:
+        """Let rank 0 know why this process ends, unless people start it again or stop it."""
+        is_launched = self._rendezvous.kind is not Kind.FLAGS
+        if is_launched and not is_told(error) and not isinstance(error, RunInterrupted):
+            post.say({"failed": f"rank {self._rendezvous.first} cannot go on: {word_of(error)}"})
 
     def close(self) -> None:
         for rank in self._ranks.values():
@@ -151,7 +162,9 @@ class _Agent:
             rank.is_given_up = True
             told = f"rank {rank.number} on {socket.gethostname()} cannot join the gang"
             post.say({"failed": f"{told}; its output there says why."})
-            limit.set(BLAME_S, WorkerError(f"{told}; see above."))
+            error = WorkerError(f"{told}; see above.")
+            mark_told(error)
+            limit.set(BLAME_S, error)
             return
         if code != followers.STOPPED:
             how = "its gang broke" if code == followers.AGAIN else f"it {cause_of(code)}"

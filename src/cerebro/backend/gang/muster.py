@@ -152,7 +152,14 @@ class Muster:
 
     @on_failure.setter
     def on_failure(self, callback: Callable[[WorkerError], None]) -> None:
-        self._failures.hand_to(callback)
+        def pass_on(error: WorkerError) -> None:
+            # It may have been told before it was known who is needed.
+            if self._is_alone:
+                logger.info("%s It is not needed.", error)
+            else:
+                callback(error)
+
+        self._failures.hand_to(pass_on)
 
     def hold(self) -> None:
         """Nobody listens for now: what agents tell is kept for the next callbacks."""
