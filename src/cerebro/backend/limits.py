@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from cerebro.errors import UsageError
 
 START = "CEREBRO_START_S"
+#: Of the time until a worker must be ready, what the leader of a gang waits for its other ranks: a
+#: little less, so that the reason is told.
+_GATHER_SHARE = 0.9
 _VARIABLES = {
     "heartbeat_s": "CEREBRO_HEARTBEAT_S",
     "stall_s": "CEREBRO_STALL_S",
@@ -31,6 +34,20 @@ class Limits:
     start_s: float = 300.0
     #: From SIGTERM to SIGKILL.
     stop_s: float = 10.0
+
+    @property
+    def gather_s(self) -> float:
+        """How long the leader of a gang waits for its other ranks."""
+        return _GATHER_SHARE * self.start_s
+
+    @staticmethod
+    def start_for(gather_s: float) -> float:
+        """The `start_s` of workers whose leaders wait so long.
+
+        >>> round(Limits(start_s=Limits.start_for(1800.0)).gather_s)
+        1800
+        """
+        return gather_s / _GATHER_SHARE
 
     @classmethod
     def from_environment(cls) -> Limits:

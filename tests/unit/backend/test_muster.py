@@ -20,6 +20,7 @@ from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
+from cerebro.backend.limits import START, Limits
 from cerebro.errors import UsageError, WorkerError
 from cerebro.testing.toy import ToyTask
 from cerebro.train.gang.place import GangPlace
@@ -320,6 +321,15 @@ def test_who_has_not_come_when_patience_is_over_is_named(kind, missing, monkeypa
     place.dismiss(130, is_stopped=True)
     caller.close()
     assert missing in str(failures[0])
+
+
+@pytest.mark.parametrize("patience_s", [1.0, 1800.0, 86_400.0])
+def test_a_leader_waits_longer_than_its_driver_has_patience(patience_s, monkeypatch):
+    """The driver names the machines that are missing, the leader ranks alone."""
+    monkeypatch.delenv(START, raising=False)
+    with mustered(replace(spots()[0], patience_s=patience_s), "cifar"):
+        limits = Limits.from_environment()
+    assert patience_s < limits.gather_s < limits.start_s
 
 
 def test_the_address_must_be_of_this_machine():

@@ -34,7 +34,6 @@ from cerebro.types import Json
 
 logger = logging.getLogger("cerebro.backend")
 
-_PATIENCE = 0.9
 #: How long a rank that has left may take to say why, or to end.
 _LAST_WORDS_S = 5.0
 #: How long followers may take to end when told to.
@@ -165,8 +164,7 @@ class GangRunner(VisitRunner):
 
     def _connect(self) -> Gang:
         meeting, place = cast(Meeting, self._meeting), self._place
-        # A little less than the driver waits for this worker, so that the reason is told.
-        patience_s = _PATIENCE * Limits.from_environment().start_s
+        patience_s = Limits.from_environment().gather_s
         ranks = meeting.assemble(identify(self, place, 0), patience_s, self._watch)
         for rank, identity in enumerate(ranks):
             if "failure" in identity:

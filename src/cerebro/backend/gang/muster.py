@@ -78,10 +78,11 @@ def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
 def surroundings(patience_s: float) -> Iterator[None]:
     """What the processes of ranks are to find in their environment, where the user says nothing.
 
-    A leader is ready once all ranks are, the last of which may come when patience is almost over.
+    A leader waits for the last rank, which may come when patience is almost over and then starts.
     PyTorch warns of every peer whose address has no name, which is no one's concern.
     """
-    wanted = {START: str(patience_s + Limits().start_s), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    start_s = Limits.start_for(patience_s + Limits().start_s)
+    wanted = {START: str(start_s), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
