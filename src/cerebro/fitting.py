@@ -82,7 +82,7 @@ def run_fit(ground: FitGround, request: Request, wish: FitWish) -> None:
     if spot is None or not spot.is_spread:
         _lead(ground, request, wish)
     elif spot.is_leading:
-        with mustered(spot, request.name) as muster:
+        with mustered(spot, request.name, request.threads_per_worker) as muster:
             _lead(ground, request, wish, muster)
     else:
         _follow(ground, request, wish, spot)

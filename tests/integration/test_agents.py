@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,25 @@ def test_both_hear_that_a_goal_was_missed_and_after_how_long(tmp_path):
     goal = {"metric": "val_loss", "mode": "min", "target": 0.0}
     for told in run_together(make_project(tmp_path / "run", goal=goal), tmp_path):
         assert re.search(r"goal not reached: no trial has val_loss <= 0, after [\d.]+ s", told)
+
+
+@pytest.mark.timeout(180)
+def test_each_rank_has_as_many_threads_as_rank_0(tmp_path):
+    """A machine with fewer ranks has more cores for each."""
+    experiment = make_project(tmp_path / "run", epochs=1)
+    _, serving = run_together(experiment, tmp_path, serve=["threads_per_worker=2"])
+    assert "must be the same" not in serving
+    result = Result.open(experiment.parent / "runs" / "clouds")
+    assert result.document.spec["threads_per_worker"] == 1
+
+
+@pytest.mark.timeout(180)
+def test_a_machine_with_fewer_cores_for_each_rank_says_so(tmp_path):
+    experiment = make_project(tmp_path / "run", epochs=1)
+    _, serving = run_together(experiment, tmp_path, lead=["threads_per_worker=2"])
+    assert "each rank has 2 threads, as rank 0 has, but here there would be cores for 1" in serving
+    result = Result.open(experiment.parent / "runs" / "clouds")
+    assert result.document.spec["threads_per_worker"] == 2
 
 
 #: Every row, or every batch, takes its time, by a clock that moves on in its own process.
@@ -153,12 +173,18 @@ def lead(experiment: Path, output: Path, nodes: int, *options: object) -> tuple[
         return leading.wait(60.0), leading.said()
 
 
-def run_together(experiment: Path, folder: Path) -> tuple[str, str]:
-    """What both processes have said; they end well."""
+def run_together(
+    experiment: Path, folder: Path, lead: Sequence[str] = (), serve: Sequence[str] = ()
+) -> tuple[str, str]:
+    """What both processes have said; they end well.
+
+    Args:
+        lead, serve: What is asked for where rank 0 is, and on the other machine.
+    """
     flags = ["-n", 2, "--master", f"127.0.0.1:{free_port()}"]
     with (
-        started(cerebro("run", experiment, *flags, "-nr", 1), folder / "1") as serving,
-        started(cerebro("run", experiment, *flags, "-nr", 0), folder / "0") as leading,
+        started(cerebro("run", experiment, *serve, *flags, "-nr", 1), folder / "1") as serving,
+        started(cerebro("run", experiment, *lead, *flags, "-nr", 0), folder / "0") as leading,
     ):
         codes = [leading.wait(120.0), serving.wait(50.0)]
     assert codes == [0, 0], leading.said() + serving.said()

@@ -73,7 +73,7 @@ def test_an_agent_hears_where_the_gang_meets_and_how_the_run_ends():
     leading, _ = spots()
     with mustered(leading, "cifar") as place:
         caller = Caller(place.address, **HELLO)
-        assert caller.hear() == {"gang": place.gang}
+        assert caller.hear() == {"gang": place.gang, "threads": 1}
         assert place.gang != place.address
         place.word = "best t0000"
     assert caller.hear() == {"done": 0, "word": "best t0000"}
@@ -251,7 +251,7 @@ def test_an_address_may_be_of_the_new_kind():
         assert place.address == leading.address
         assert place.gang.startswith("[::1]:")
         caller = Caller(place.address.replace("[::1]", "::1"), **HELLO)
-        assert caller.hear() == {"gang": place.gang}
+        assert caller.hear() == {"gang": place.gang, "threads": 1}
     caller.close()
 
 
@@ -405,7 +405,7 @@ def test_a_muster_that_takes_its_time_is_waited_for():
         with connection, Post(connection) as post:
             assert (post.hear(30.0) or {})["first"] == 1
             wait_for(lambda: len(looks) >= 3, "a process that looks whether it has to stop")
-            post.say({"gang": "there"})
+            post.say({"gang": "there", "threads": 1})
             with finding.result(30.0) as found:
                 assert found.gang == "there"
 

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -61,6 +62,18 @@ def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) 
             agent.close()
     if code:
         raise _ended(code)
+
+
+def _with_threads(setup: Setup, threads: int) -> Setup:
+    """The same with as many threads for each rank as rank 0 has: what a run is recorded with."""
+    if threads > setup.threads:
+        logger.warning(
+            "each rank has %d threads, as rank 0 has, but here there would be cores for %d: ranks "
+            "wait for each other. As many ranks on each machine, or fewer threads "
+            "(device.intra_threads, threads_per_worker), are faster.",
+            *(threads, setup.threads),
+        )
+    return replace(setup, threads=threads)
 
 
 def _ended(code: int) -> CerebroError:
@@ -120,7 +133,7 @@ class _Agent:
 
     def _work(self, post: Post) -> int | None:
         """Keep ranks going; the code of rank 0, or None if it is gone."""
-        setup = self._make_setup(post.gang)
+        setup = _with_threads(self._make_setup(post.gang), post.threads)
         own = self._rendezvous
         for number in range(own.first, own.first + own.local):
             seat = own.position + number - own.first

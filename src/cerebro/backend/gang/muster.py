@@ -59,9 +59,9 @@ class _Agent:
 
 
 @contextlib.contextmanager
-def mustered(rendezvous: Rendezvous, run: str) -> Iterator[Muster]:
+def mustered(rendezvous: Rendezvous, run: str, threads: int = 1) -> Iterator[Muster]:
     """A muster for the time of one run; agents end with the code that this block ends with."""
-    muster = Muster(rendezvous, run, patience_s=rendezvous.patience_s)
+    muster = Muster(rendezvous, run, patience_s=rendezvous.patience_s, threads=threads)
     code, is_stopped = 0, False
     try:
         with surroundings(rendezvous.patience_s):
@@ -99,10 +99,14 @@ class Muster:
         rendezvous: Of the process with rank 0.
         run: The name of the run: agents of another are sent away.
         patience_s: How long it may take until all have come; then the run must end.
+        threads: Of each rank, wherever it is: sums depend on it.
     """
 
-    def __init__(self, rendezvous: Rendezvous, run: str, *, patience_s: float = math.inf) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous, run: str, *, patience_s: float = math.inf, threads: int = 1
+    ) -> None:
         self._rendezvous = rendezvous
+        self._threads = threads
         self._run = run
         self._patience_s = patience_s
         host, port = split_address(rendezvous.address)
@@ -240,7 +244,7 @@ class Muster:
                     agent.post.say({"refused": refusal})
                     self._forget(agent, selector)
                     return
-                agent.post.say({"gang": self.gang})
+                agent.post.say({"gang": self.gang, "threads": self._threads})
         except EOFError:
             self._forget(agent, selector)
 

@@ -37,6 +37,8 @@ class Post:
         self._heard = bytearray()
         #: Where the gang meets, as the other side has said.
         self.gang = ""
+        #: Of each rank, as the other side has said.
+        self.threads = 1
 
     def __enter__(self) -> Post:
         return self

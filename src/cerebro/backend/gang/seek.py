@@ -98,8 +98,8 @@ class _Search:
                 told = f"refuses this process: {clean_line(answer['refused'], WORD)}"
                 self.why, self.refusal = f"it {told}", UsageError(f"rank 0 {told}")
                 raise self.refusal
-            post.gang = str(answer["gang"])
-        except (EOFError, KeyError):
+            post.gang, post.threads = str(answer["gang"]), max(1, answer["threads"])
+        except (EOFError, KeyError, TypeError):
             post.close()
             return None
         except BaseException:
