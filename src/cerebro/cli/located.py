@@ -29,7 +29,9 @@ def located(config: ExperimentConfig, path: Path, overrides: Sequence[str]) -> I
         if key is None:
             raise
         document = load_document(path, overrides)
-        raise ConfigError(f"{document.place(key).text}: {error}") from error
+        found = ConfigError(f"{document.place(key).text}: {error}")
+        found.is_told = error.is_told
+        raise found from error
 
 
 def _find_recipe_key(message: str, config: RecipeExperiment) -> KeyPath | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ from cerebro.cli.opening import open_experiment
 from cerebro.cli.recipe import open_shell, ready, sampled, tell_best
 from cerebro.cli.recipe_options import RecipeWish
 from cerebro.cli.table import print_trials
-from cerebro.config.files import is_recipe_file, load_file, show_file
+from cerebro.config.files import find_name, is_recipe_file, load_file, show_file
 from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.schema import ExperimentConfig
 from cerebro.errors import CerebroError, DiskFullError, RunInterrupted
@@ -56,30 +57,22 @@ def run_experiment(
         signal.signal(number, _stop_before_start)
     is_leading = spot is None or spot.is_leading
     overrides = [*overrides, *wish.overrides(is_recipe=is_recipe_file(path))]
-    config = load_file(path, overrides)
     if wish.is_shown:
-        print(show_file(config, path, overrides), end="")
+        print(show_file(load_file(path, overrides), path, overrides), end="")
         return 0
-    with located(config, path, overrides), excused(spot, config.name):
-        config = ready(config, wish, is_leading=is_leading and not quiet)
-    experiment = open_experiment(config, path, spot=spot)
-    was_finished = not fresh and _is_finished(experiment.store)
-    began = _begun_at(experiment.store)
-    if sys.stderr.isatty() and not was_finished and not quiet and spot is None:
-        # Workers import the task and its framework first: seconds in which nothing would be seen.
-        count = experiment.count_workers(config.device)
-        print(f"starting {count} worker{'s' if count > 1 else ''}", file=sys.stderr)
-    try:
-        with (
-            located(config, path, overrides),
-            sampled(config, spot, experiment.store, fresh),
-            excused(spot, config.name),
-        ):
+    with resumable(path, overrides, spot), excused(spot, find_name(path, overrides)):
+        config = load_file(path, overrides)
+        with located(config, path, overrides):
+            config = ready(config, wish, is_leading=is_leading and not quiet)
+        experiment = open_experiment(config, path, spot=spot)
+        was_finished = not fresh and _is_finished(experiment.store)
+        began = _begun_at(experiment.store)
+        if sys.stderr.isatty() and not was_finished and not quiet and spot is None:
+            _say_start(experiment.count_workers(config.device))
+        with located(config, path, overrides), sampled(config, spot, experiment.store, fresh):
             result = fit_experiment(
                 experiment, config, progress=not quiet, fresh=fresh, force=force
             )
-    except (RunInterrupted, DiskFullError) as error:
-        raise _resumable(error, path, overrides, spot) from error
     if not is_leading:
         return 0
     # One that had failed altogether begins anew with other code.
@@ -94,6 +87,11 @@ def run_experiment(
     if wish.is_interactive:
         open_shell(result)
     return code
+
+
+def _say_start(workers: int) -> None:
+    """They import the task and its framework first: seconds in which nothing would be seen."""
+    print(f"starting {workers} worker{'s' if workers > 1 else ''}", file=sys.stderr)
 
 
 def _begun_at(store: Store) -> object:
@@ -201,18 +199,20 @@ def _tell_failures(failed: Sequence[TrialResult], trials: int, path: str) -> Non
     print(f"  more about one: cerebro results {shlex.quote(path)} --trial {failed[0].id}")
 
 
-def _resumable(
-    error: CerebroError, path: Path, overrides: Sequence[str], spot: Rendezvous | None
-) -> CerebroError:
-    """The error with the command that resumes the run: the same, but never `--fresh`."""
-    if spot is not None and spot.kind is not Kind.FLAGS:
-        # Its launcher's command does, which is not known here.
-        return error
-    flags = [] if spot is None else spot.flags()
-    command = shlex.join(["cerebro", "run", str(path), *overrides, *flags])
-    told = type(error)(f"{error} To resume: {command}")
-    told.exit_code = error.exit_code
-    return told
+@contextlib.contextmanager
+def resumable(path: Path, overrides: Sequence[str], spot: Rendezvous | None) -> Iterator[None]:
+    """What stops a run gets the command that resumes it: the same, but never `--fresh`."""
+    try:
+        yield
+    except (RunInterrupted, DiskFullError) as error:
+        if spot is not None and spot.kind is not Kind.FLAGS:
+            # Its launcher's command does, which is not known here.
+            raise
+        flags = [] if spot is None else spot.flags()
+        command = shlex.join(["cerebro", "run", str(path), *overrides, *flags])
+        told = type(error)(f"{error} To resume: {command}")
+        told.exit_code = error.exit_code
+        raise told from error
 
 
 class _StderrHandler(logging.Handler):

@@ -9,8 +9,11 @@ from cerebro.config.overrides import apply_overrides
 from cerebro.config.recipe import RecipeExperiment, is_recipe, load_recipe
 from cerebro.config.recipe_data import training_params
 from cerebro.config.recipe_overrides import apply_recipe_overrides
+from cerebro.config.recipe_paths import split_output
+from cerebro.config.resolve import check_run_name
 from cerebro.config.schema import ExperimentConfig, load_experiment
 from cerebro.config.yaml import Document, load_yaml, write_yaml
+from cerebro.errors import UsageError
 from cerebro.types import Json
 
 
@@ -28,6 +31,23 @@ def load_file(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConf
 def is_recipe_file(path: str | Path) -> bool:
     """Whether a file is a recipe."""
     return is_recipe(load_yaml(path).tree)
+
+
+def find_name(path: str | Path, overrides: Sequence[str]) -> str | None:
+    """The name of the run that a file describes, whatever else is wrong there; None: it has none.
+
+    It is the `name` that `load_file` gives, which looks at the data, too.
+    """
+    try:
+        tree = load_document(path, overrides).tree
+        if not isinstance(tree, dict):
+            return None
+        found = tree.get("output_dir" if is_recipe(tree) else "name")
+        if is_recipe(tree) and isinstance(found, str | None):
+            return split_output(found, Path(path))[1]
+        return check_run_name(found) if isinstance(found, str) else None
+    except UsageError:
+        return None
 
 
 def load_document(path: str | Path, overrides: Sequence[str]) -> Document:

@@ -20,14 +20,14 @@ logger = logging.getLogger("cerebro.gang")
 
 
 @contextlib.contextmanager
-def excused(rendezvous: Rendezvous | None, run: str) -> Iterator[None]:
+def excused(rendezvous: Rendezvous | None, run: str | None) -> Iterator[None]:
     """Tell the others of an error in here that they do not know of.
 
     Not where people have started the processes: they read it here, and start this one again.
 
     Args:
         rendezvous: Of this process; None: it is alone.
-        run: The name of the run.
+        run: The name of the run; None: it has none by which the others could be found.
     """
     try:
         yield
@@ -35,14 +35,13 @@ def excused(rendezvous: Rendezvous | None, run: str) -> Iterator[None]:
         # A batch system signals all.
         raise
     except (CerebroError, OSError) as error:
-        is_waited_for = rendezvous is not None and rendezvous.is_spread
-        if rendezvous is not None and is_waited_for and rendezvous.kind is not Kind.FLAGS:
+        if rendezvous is not None and run is not None and not is_told(error):
             _excuse(rendezvous, run, error)
         raise
 
 
 def _excuse(rendezvous: Rendezvous, run: str, error: CerebroError | OSError) -> None:
-    if is_told(error):
+    if not rendezvous.is_spread or rendezvous.kind is Kind.FLAGS:
         return
     logger.info("the other processes are told: %s", error)
     brief = replace(rendezvous, patience_s=min(rendezvous.patience_s, _LOOK_S))

@@ -1,0 +1,93 @@
+"""Ranks that a launcher has started, which starts each once: one that cannot begin ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.ranks import cerebro, environment, make_project, started
+from tests.ports import free_port
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_rank_0_ends_with_the_reason_why_another_has_no_data(tmp_path: Path) -> None:
+    experiment = make_project(tmp_path / "run")
+    (code, said), (own_code, own_said) = run_launched(experiment, tmp_path, serve=["data=nowhere"])
+    assert (code, own_code) == (1, 2)
+    nowhere = experiment.parent / "nowhere"
+    told = f"override 'data=nowhere': the dataset directory '{nowhere}' does not exist."
+    assert f"error: {told}" in own_said
+    assert f"rank 1 cannot take part: {told}" in said
+
+
+def test_the_others_end_with_the_reason_why_rank_0_has_no_data(tmp_path: Path) -> None:
+    experiment = make_project(tmp_path / "run")
+    (code, said), (other_code, other_said) = run_launched(
+        experiment, tmp_path, lead=["data=nowhere"]
+    )
+    assert (code, other_code) == (2, 2)
+    assert "the dataset directory" in said
+    assert "the run has ended: " in other_said
+    assert "the dataset directory" in other_said
+
+
+def test_what_ends_a_run_of_which_all_have_heard_is_told_once(tmp_path: Path) -> None:
+    experiment = make_project(tmp_path / "run", metric="val_luck")
+    (code, said), (other_code, other_said) = run_launched(experiment, tmp_path)
+    assert (code, other_code) == (2, 2)
+    assert "error: " in said
+    assert "val_luck" in said
+    assert "the other processes are told" not in said + other_said
+
+
+def damage(run: Path) -> None:
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("no JSON")
+
+
+def unmake(run: Path) -> None:
+    run.parent.mkdir(parents=True)
+    run.symlink_to(run)
+
+
+@pytest.mark.parametrize(("spoil", "reason"), [(damage, "run.json"), (unmake, "symbolic links")])
+def test_the_others_end_with_the_reason_why_rank_0_cannot_open_the_run(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    experiment = make_project(tmp_path / "run")
+    spoil(tmp_path / "run" / "runs" / "clouds")
+    (code, said), (other_code, other_said) = run_launched(
+        experiment, tmp_path, serve=["store=elsewhere"]
+    )
+    assert (code, other_code) == (1, 1)
+    assert reason in said
+    assert "the run has ended: " in other_said
+    assert reason in other_said
+
+
+def run_launched(
+    experiment: Path, folder: Path, lead: Sequence[str] = (), serve: Sequence[str] = ()
+) -> tuple[tuple[int, str], tuple[int, str]]:
+    """With what code both ranks end, and what they say, long before their patience is over.
+
+    Args:
+        lead, serve: What is asked for where rank 0 is, and on the other machine.
+    """
+    port = free_port()
+
+    def place(rank: int) -> dict[str, str]:
+        variables = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": 0, "LOCAL_SIZE": 1}
+        own = {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in variables.items()}
+        own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return {**environment(), **own}
+
+    commands = [cerebro("run", experiment, *words) for words in (lead, serve)]
+    with (
+        started(commands[1], folder / "1", place(1)) as serving,
+        started(commands[0], folder / "0", place(0)) as leading,
+    ):
+        codes = [leading.wait(60.0), serving.wait(60.0)]
+    return (codes[0], leading.said()), (codes[1], serving.said())
