@@ -21,7 +21,7 @@ config=configs/cifar10_resnet.yaml
 if [ -z "${SLURM_JOB_ID:-}" ]; then
     cat >&2 <<END
 This is a job for SLURM:    sbatch -N 8 $0
-With other options:         cerebro launch slurm $config --nodes 8 --time 1:00:00
+With other options:         cerebro launch slurm $config parallel=ddp --nodes 8 --time 1:00:00
 On this machine alone:      cerebro run $config
 On three machines, by hand: cerebro run $config parallel=ddp -n 3 -nr I --master HOST:29500   (I = 0, 1, 2)
 END
