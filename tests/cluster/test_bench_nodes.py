@@ -27,8 +27,15 @@ mode: min
 space:
   lr: [0.01]
 """
-#: Runs here what it should run there.
-SSH = '#!/bin/sh\nshift 3\nexec sh -c "$1"\n'
+#: Runs here what it should run there; the machine of another name has its own disk for samples.
+SSH = """\
+#!/bin/sh
+shift 2
+if [ "$1" = localhost ]; then
+    exec sh -c "$2"
+fi
+exec sh -c "$(printf %s "$2" | sed s,/out/settings/,/elsewhere/,g)"
+"""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -102,9 +109,12 @@ def test_two_simulated_nodes_are_compared_with_one_at_both_rules(
 
 
 def test_nodes_on_named_hosts_are_started_by_ssh(prefix: list[str], folder: Path) -> None:
-    hosts = ("--hosts", "localhost,localhost")
+    hosts = ("--hosts", "localhost,another")
     done = bench(prefix, folder, "--nodes", "2", *hosts, "--batch", "global")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Simulated" not in done.stdout
+    assert (folder / "elsewhere" / "n2-p1-b32-global-r0" / "node1" / "resources.csv").exists()
     samples = folder / "out" / "settings" / "n2-p1-b32-global-r0" / "node1" / "resources.csv"
-    assert ",localhost,cpu/tree," in samples.read_text()
+    assert ",another,cpu/tree," in samples.read_text()
+    assert {row["node"] for row in rows(folder, "resources")} == {"localhost", "another"}
+    assert "missing" not in done.stdout

@@ -99,6 +99,41 @@ def test_wrong_requests_are_refused_before_anything_runs(project: Project) -> No
     assert not (project.folder / "out" / "settings").exists()
 
 
+RECIPE = """\
+output_dir: runs/recipe
+data: {name: dummy, n_train: 64, n_valid: 16, shards: 2, prepared: prepared}
+model: {name: mlp6, input_shape: [8, 8, 1], n_classes: 1}
+optimizer: {name: SGD, lr: 0.01}
+training: {batch_size: 16, n_epochs: 2, loss: mse}
+"""
+
+
+def test_a_recipe_is_compared_on_two_processes_and_with_its_states_saved(project: Project) -> None:
+    project.write("recipe.yaml", RECIPE)
+    asked = ("--procs", "1,2", "--batch", "global", "--checkpoint")
+    done = project.cerebro("bench", "recipe.yaml", "--interval", "0.2", "--out", "out", *asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = times(project)
+    assert [row["status"] for row in found.values()] == ["done"] * 3
+    alone, saved, shared = found
+    assert (saved, shared) == ("n1-p1-b16-saved-r0", "n1-p2-b16-global-unsaved-r0")
+    assert float(found[shared]["communication"]) > 0 == float(found[alone]["communication"])
+    assert found[shared]["steps"] == found[alone]["steps"]
+    out = project.folder / "out"
+    assert "The effect of saving states" in (out / "report.html").read_text(encoding="utf-8")
+    kept = {key: [*(out / "runs" / key).glob("trials/*/checkpoints/*")] for key in found}
+    assert [key for key, files in kept.items() if files] == [saved]
+    assert [graphs_of(out / "runs" / key) for key in found] == [1, 1, 1]
+
+
+def graphs_of(run: Path) -> int:
+    """How many graphs TensorBoard finds among what a run has written."""
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    files = (run / "tensorboard").rglob("*tfevents*")
+    events = [event for file in files for event in loader.EventFileLoader(str(file)).Load()]
+    return sum(bool(event.graph_def) for event in events)
+
+
 def test_data_that_are_missing_are_told_before_the_first_setting(project: Project) -> None:
     (project.folder / "recipe.yaml").write_text(
         "output_dir: out/run\ndata: {name: mnist, source: nowhere}\n"

@@ -17,7 +17,14 @@ from typing import Any
 
 from cerebro import __version__
 from cerebro.bench.measurement import Measurement, read_measurement
-from cerebro.bench.nodes import Nodes, Place, failure_of, master_address, node_command
+from cerebro.bench.nodes import (
+    Nodes,
+    Place,
+    failure_of,
+    fetch_samples,
+    master_address,
+    node_command,
+)
 from cerebro.bench.subject import Subject
 from cerebro.bench.sweep import Setting
 from cerebro.config.machine import available_cores
@@ -85,6 +92,7 @@ class Bench:
         logs = [place.node(number) / "output.log" for number in numbers]
         with Nodes(commands, logs) as nodes:
             codes = nodes.wait(told)
+        fetch_samples(place, setting.nodes)
         found = self._outcome(place, codes, logs)
         found |= {"digest": self.digest, "commands": commands}
         _write_json(place.folder / _TOLD, found)
@@ -130,8 +138,14 @@ class Bench:
         if any(codes):
             return found | {"status": "failed", "error": failure_of(logs, codes)}
         if not (place.run / layout.TRACE).exists():
-            return found | {"status": "failed", "error": f"it left no {layout.TRACE}"}
+            return found | {"status": "failed", "error": _lack(place)}
         return found
+
+
+def _lack(place: Place) -> str:
+    """Why there is nothing to read of a run that ended well."""
+    where = f" Is {place.hosts[0]}'s disk not this machine's, too?" if place.hosts else ""
+    return f"it left no {place.run / layout.TRACE}.{where}"
 
 
 def machine() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cerebro.bench.cases import Case
@@ -53,16 +53,15 @@ def _split(cases: Sequence[Case]) -> BarChart:
 
 def _usage(case: Case) -> tuple[LineChart, ...]:
     nodes, key, label = case.shown.nodes, case.setting.key, case.setting.label
-    charts = [
-        _over_time(f"{key}-cpu", f"CPU: {label}", "% of one core", nodes, ("cpu/tree",), scale=1.0),
-        _over_time(
-            f"{key}-memory", f"Memory: {label}", "MB", nodes, ("memory/tree_rss",), scale=1e-6
-        ),
-    ]
     gpus = sorted({what for use in nodes for what in use.series if what.startswith("gpu/")})
-    if gpus:
-        busy = tuple(what for what in gpus if what.endswith("/util"))
-        charts.append(_over_time(f"{key}-gpu", f"GPU: {label}", "% busy", nodes, busy, scale=1.0))
+    busy = [what for what in gpus if what.endswith("/util")]
+    charts = [
+        *_over_time(f"{key}-cpu", f"CPU: {label}", "% of one core", nodes, ["cpu/tree"]),
+        *_over_time(
+            f"{key}-memory", f"Memory: {label}", "MB", nodes, ["memory/tree_rss"], scale=1e-6
+        ),
+        *_over_time(f"{key}-gpu", f"GPU: {label}", "% busy", nodes, busy),
+    ]
     return tuple(chart for chart in charts if not chart.is_empty)
 
 
@@ -73,8 +72,9 @@ def _over_time(
     nodes: Sequence[NodeUse],
     wanted: Sequence[str],
     *,
-    scale: float,
-) -> LineChart:
+    scale: float = 1.0,
+) -> Iterator[LineChart]:
+    """A chart, or as many as it takes to tell the lines of all nodes apart."""
     series = [
         _since_begin(
             use.node if len(wanted) == 1 else f"{use.node} {what}", *use.series[what], scale
@@ -83,14 +83,17 @@ def _over_time(
         for what in wanted
         if what in use.series
     ]
-    return LineChart(
-        name=name,
-        title=title,
-        x_label="seconds",
-        y_label=unit,
-        series=tuple(series[:MOST_LINES]),
-        marks=_marks(nodes),
-    )
+    parts = [series[start : start + MOST_LINES] for start in range(0, len(series), MOST_LINES)]
+    for number, part in enumerate(parts, 1):
+        is_one = len(parts) == 1
+        yield LineChart(
+            name=name if is_one else f"{name}-{number}",
+            title=title if is_one else f"{title}, {number} of {len(parts)}",
+            x_label="seconds",
+            y_label=unit,
+            series=tuple(part),
+            marks=_marks(nodes),
+        )
 
 
 def _since_begin(

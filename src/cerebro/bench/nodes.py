@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cerebro.bench.subject import Subject
 from cerebro.bench.sweep import Setting
+from cerebro.storage import layout
 from cerebro.track.monitor.monitor import monitor_command
 
 #: After one node has failed, or the first is through, the others may take so long to end.
@@ -68,10 +69,36 @@ def node_command(
         *(sys.executable, "-m", "cerebro", "run", str(subject.path)),
         *(*subject.overrides(setting, place.run), "--quiet", *flags),
     ]
-    if not place.hosts:
-        return command
+    return _on(host, command) if place.hosts else command
+
+
+def _on(host: str, command: Sequence[str]) -> list[str]:
+    """A command that runs in this directory of another machine."""
     there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
     return ["ssh", "-o", "BatchMode=yes", host, there]
+
+
+def are_simulated(hosts: Sequence[str]) -> bool:
+    """Whether nodes share a machine.
+
+    >>> are_simulated([]), are_simulated(["a", "a"]), are_simulated(["a", "b"])
+    (True, True, False)
+    """
+    return len(set(hosts)) < max(1, len(hosts))
+
+
+def fetch_samples(place: Place, nodes: int) -> None:
+    """Copy what nodes have sampled on disks of their own; one that cannot be reached has none."""
+    for number, host in enumerate(place.hosts[:nodes]):
+        path = place.node(number) / layout.RESOURCES
+        if path.exists():
+            continue
+        with contextlib.suppress(subprocess.SubprocessError):
+            command = _on(host, ["cat", str(path)])
+            fetched = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_STOP_S
+            )
+            path.write_bytes(fetched.stdout)
 
 
 def master_address(place: Place) -> str:

@@ -12,6 +12,7 @@ from cerebro.bench.cases import Case, families, gather, saved_pairs
 from cerebro.bench.chart import Frame, LineChart
 from cerebro.bench.figures import Figures, draw
 from cerebro.bench.measurement import Measurement
+from cerebro.bench.nodes import are_simulated
 from cerebro.bench.png import bar_png, line_png
 from cerebro.bench.svg import bar_svg, line_svg
 from cerebro.bench.sweep import Rule
@@ -60,10 +61,10 @@ def _body(
     cases: Sequence[Case], figures: Figures, about: Mapping[str, Any], out: Path
 ) -> list[str]:
     machine = about["machine"]
-    is_simulated = not about["hosts"] and any(case.setting.nodes > 1 for case in cases)
-    told = sentences(cases, cores=int(machine["cores"]), is_simulated=not about["hosts"])
+    is_simulated = are_simulated(about["hosts"])
+    told = sentences(cases, cores=int(machine["cores"]), is_simulated=is_simulated)
     return [
-        _header(about, is_simulated),
+        _header(about, is_simulated and any(case.setting.nodes > 1 for case in cases)),
         _section("In words", _list(told or ["Nothing was measured."])),
         _section("Completion times", _table(times_table(cases)), _TIMES_NOTE),
         *_comparisons(cases),

@@ -51,6 +51,13 @@ def _doubts(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> Iterato
             f"Other programs took up to {foreign:.0f} % of one core meanwhile (of "
             f"{100 * cores} %): repeat this on a quiet machine before you rely on it."
         )
+    for case in cases:
+        lost = case.setting.nodes - len(case.shown.nodes)
+        if lost > 0:
+            yield (
+                f"{capital(case.setting.label)}: the samples of {show_count(lost, 'node')} are "
+                "missing, so are their curves, and sums over all nodes lack them."
+            )
     if cases and all(len(case.runs) == 1 for case in cases):
         yield "Each setting ran once; --repeats 3 tells differences from chance."
 

@@ -56,7 +56,8 @@ def bench(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Machines to run nodes on by ssh, with the same paths; default: simulated here.",
+            help="Machines to run nodes on by ssh, with the same paths, the first on a disk that "
+            "is here, too; default: simulated here.",
             show_default=False,
         ),
     ] = None,

@@ -18,6 +18,7 @@ from rich.table import Table
 from cerebro.bench.cases import gather
 from cerebro.bench.conduct import Bench, check_hosts
 from cerebro.bench.measurement import Measurement
+from cerebro.bench.nodes import are_simulated
 from cerebro.bench.report import write_report
 from cerebro.bench.subject import open_subject
 from cerebro.bench.sweep import Rule, Setting, Sweep, parse_counts, parse_sweep
@@ -199,7 +200,7 @@ def _conclude(
     bench: Bench, measurements: Sequence[Measurement], cores: int, problems: Sequence[str]
 ) -> None:
     cases = gather(measurements)
-    is_simulated = not bench.hosts
+    is_simulated = are_simulated(bench.hosts)
     print(format_columns(times_table(cases)))
     print()
     for sentence in sentences(cases, cores=cores, is_simulated=is_simulated):

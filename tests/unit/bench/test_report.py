@@ -120,6 +120,26 @@ def test_every_picture_of_the_page_is_a_file_too(folder: Path) -> None:
             assert len(picture.convert("L").getcolors() or []) > 1
 
 
+def test_the_curves_of_all_nodes_and_gpus_are_shown() -> None:
+    run = measured(Setting(nodes=10, batch=64))
+    cards = {f"gpu/{card}/util": ((0.0, 1.0), (50.0, 60.0)) for card in range(2)}
+    nodes = tuple(replace(use, series={**use.series, **cards}) for use in run.nodes)
+    ((_, charts),) = draw(gather([replace(run, nodes=nodes)])).usage
+    shown = {
+        what: [series.label for chart in charts if what in chart.name for series in chart.series]
+        for what in ("cpu", "memory", "gpu")
+    }
+    names = [f"node {number}" for number in range(10)]
+    assert shown == {
+        "cpu": names,
+        "memory": names,
+        "gpu": [f"{name} {card}" for name in names for card in cards],
+    }
+    assert all(len(chart.series) <= 8 for chart in charts)
+    assert len({chart.name for chart in charts}) == len(charts) == 2 + 2 + 3
+    assert charts[1].title == "CPU: 10 nodes, batch 64 in all, 2 of 2"
+
+
 def test_each_chart_of_convergence_overlays_what_is_compared() -> None:
     sweep = Sweep(nodes=(1, 2, 3), procs=(1, 2), batches=(32, 256), checkpoint=True)
     charts = draw(gather([measured(setting) for setting in sweep.settings()])).convergence

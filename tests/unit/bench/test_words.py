@@ -181,6 +181,13 @@ def test_a_busy_machine_is_a_doubt() -> None:
     )
 
 
+def test_samples_that_are_missing_are_a_doubt() -> None:
+    run = measured(THREE, 10.0)
+    lines = told(replace(run, nodes=run.nodes[:1]), is_simulated=False)
+    assert [line for line in lines if "the samples of 2 nodes are missing" in line]
+    assert not any("missing" in line for line in told(run, is_simulated=False))
+
+
 def test_processes_of_one_machine_are_said_to_share_it() -> None:
     line = about(told(measured(ONE), measured(Setting(procs=2, batch=64), 20.0)), "1 node with 2")
     assert line.endswith("The processes of one machine share its cores.")
