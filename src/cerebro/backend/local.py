@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import selectors
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -97,6 +98,8 @@ class LocalBackend:
         self._start_failure = ""
         self._has_joined = False
         self._is_running = False
+        #: Nobody posts to a pipe that is being closed; handlers of signals post, too.
+        self._stopping = threading.RLock()
 
     def start(self, setup: Opening, workers: int) -> None:
         pickled = pack(setup)
@@ -179,8 +182,9 @@ class LocalBackend:
 
     def post(self, payload: object) -> None:
         self._posted.append(payload)
-        if self._is_running:
-            self._wake()
+        with self._stopping:
+            if self._is_running:
+                self._wake()
 
     def progress(self) -> int:
         found = 0
@@ -209,7 +213,8 @@ class LocalBackend:
     def stop(self) -> None:
         if not self._is_running:
             return
-        self._is_running = False
+        with self._stopping:
+            self._is_running = False
         for worker in self._workers.values():
             with contextlib.suppress(OSError):
                 if worker.call is None and worker.is_ready:
