@@ -65,9 +65,13 @@ class Tracer:
                 _require_for(every, made)
                 return made
         # It may be what it tells the meter that cannot be traced, or needs a plain number.
-        made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
-        _require_for(every, made)
         self._unmetered.add(members.key)
+        try:
+            made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
+            _require_for(every, made)
+        except BaseException:
+            self._unmetered.discard(members.key)
+            raise
         return made
 
     def _training(self, members: Members) -> Any:
