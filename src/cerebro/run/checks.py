@@ -8,6 +8,7 @@ from typing import Any
 from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.history import KEPT, RunHistory
 from cerebro.run.spec import RunSpec
+from cerebro.search.stoppers import STOPPERS
 from cerebro.storage import Store
 from cerebro.train.visit import VisitReport
 from cerebro.types import Json, Params
@@ -43,6 +44,8 @@ def metrics_by(spec: RunSpec) -> Iterator[tuple[str, str]]:
     """The metrics that a run goes by, each with what it is there for."""
     for what, metric in (
         ("metric", spec.metric),
+        *(("metric", metric) for metric, _ in spec.objectives),
+        *(("metric of a constraint", metric) for metric in spec.constraints),
         ("metric of the goal", spec.goal.get("metric")),
         *_of_stoppers(spec.stopper),
     ):
@@ -51,8 +54,9 @@ def metrics_by(spec: RunSpec) -> Iterator[tuple[str, str]]:
 
 
 def _of_stoppers(stopper: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
-    """What a stopper, and each of its parts, goes by."""
-    yield f"metric of stopper {stopper.get('name')!r}", stopper.get("metric")
+    """What a stopper, and each of its parts, goes by; words of a user's own are not ours."""
+    if stopper.get("name") in STOPPERS:
+        yield f"metric of stopper {stopper.get('name')!r}", stopper.get("metric")
     for part in stopper.get("stoppers", []):
         yield from _of_stoppers(part)
 

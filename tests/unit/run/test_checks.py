@@ -5,6 +5,7 @@ import pytest
 from cerebro.errors import DiskFullError, UsageError
 from cerebro.run.checks import check_metric, check_space
 from cerebro.run.recovery import load_history
+from cerebro.run.surveyor import survey_call
 from cerebro.storage import DirectoryStore
 from cerebro.train.visit import MemberReport, VisitReport
 from tests.experiments import fit_toy, toy_spec
@@ -53,3 +54,35 @@ def test_a_stopper_by_what_no_trial_has_ends_the_run(data, folder, root, is_one_
     ):
         fit_toy(root, toy_spec(data, stopper=stopper))
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"objectives": [["val_size", "min"]]}, "metric"),
+        ({"constraints": {"val_size": 10.0}}, "metric of a constraint"),
+    ],
+    ids=["second metric", "constraint"],
+)
+def test_a_search_for_what_no_trial_has_ends_the_run(data, folder, root, changes, what):
+    """It would find nothing better than anything else."""
+    with pytest.raises(UsageError, match=f"^the {what} must be .*'val_size'. Known: train_loss, "):
+        fit_toy(root, toy_spec(data, **changes))
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_stopper_of_the_users_own_calls_a_metric_is_its_own(data, root):
+    spec = toy_spec(data, stopper={"name": "own", "metric": "gap"})
+    check_metric(
+        spec,
+        VisitReport(
+            rows=4, members=(MemberReport(sums={"loss": (8.0, 4)}),), metric_names=("loss",)
+        ),
+    )
+
+
+def test_stacks_are_asked_for_all_that_a_search_goes_by(data):
+    spec = toy_spec(
+        data, objectives=[["train_right", "max"]], constraints={"train_size": 1.0, "val_loss": 2.0}
+    )
+    assert survey_call(spec, {0: {"lr": 0.1}}).goes_by >= {"right", "size"}
