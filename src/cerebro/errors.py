@@ -37,8 +37,6 @@ class CerebroError(Exception):
     """
 
     exit_code = 1
-    #: Other processes of the run know of it.
-    is_told = False
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the message says what happened, and where; our frames do not."""

@@ -89,5 +89,5 @@ def run_launched(
         started(commands[1], folder / "1", place(1)) as serving,
         started(commands[0], folder / "0", place(0)) as leading,
     ):
-        codes = [leading.wait(60.0), serving.wait(60.0)]
+        codes = [leading.wait(120.0), serving.wait(50.0)]
     return (codes[0], leading.said()), (codes[1], serving.said())

@@ -29,9 +29,7 @@ def located(config: ExperimentConfig, path: Path, overrides: Sequence[str]) -> I
         if key is None:
             raise
         document = load_document(path, overrides)
-        found = ConfigError(f"{document.place(key).text}: {error}")
-        found.is_told = error.is_told
-        raise found from error
+        raise ConfigError(f"{document.place(key).text}: {error}") from error
 
 
 def _find_recipe_key(message: str, config: RecipeExperiment) -> KeyPath | None:
@@ -74,6 +72,7 @@ def _find_key(message: str, config: ExperimentConfig) -> KeyPath | None:
         (repr(config.task), ("task",)),
         ("the metric of the goal", ("goal", "metric")),
         ("the metric of stopper", ("stopper", "metric")),
+        ("the metric of a constraint", ("constraints",)),
         *((f"got {metric!r}", ("metric",)) for metric in config.metric),
         *((f"metric {metric!r}", ("metric",)) for metric in config.metric),
         ("goal.max_nodes", ("goal", "max_nodes")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import socket
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,9 +19,12 @@ from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.outcome import exit_code_of
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags, split_address
 from cerebro.backend.gang.seek import find_muster
-from cerebro.errors import CerebroError, DataError, DiskFullError, WorkerError
+from cerebro.errors import DataError, DiskFullError, WorkerError
 from tests.ports import free_port
 from tests.processes import wait_for
+
+#: Of ours, of the system, of a task.
+ERRORS = [DataError("no data here."), OSError("no data here."), ValueError("no data here.")]
 
 
 @pytest.fixture
@@ -31,15 +35,13 @@ def spots() -> list[Rendezvous]:
     return [replace(spot, kind=Kind.SLURM) for spot in flags]
 
 
-def fail(spot: Rendezvous, error: CerebroError | OSError) -> None:
+def fail(spot: Rendezvous, error: Exception) -> None:
     with excused(spot, "cifar"):
         raise error
 
 
-@pytest.mark.parametrize("error", [DataError("no data here."), OSError("no data here.")])
-def test_rank_0_hears_why_another_does_not_come(
-    spots: list[Rendezvous], error: CerebroError | OSError
-) -> None:
+@pytest.mark.parametrize("error", ERRORS)
+def test_rank_0_hears_why_another_does_not_come(spots: list[Rendezvous], error: Exception) -> None:
     told = excuse_of_rank_1(spots, error)
     assert "rank 1 cannot take part: no data here." in told
 
@@ -57,7 +59,7 @@ def test_of_a_message_without_end_the_beginning_is_heard(spots: list[Rendezvous]
     assert "rank 1 cannot take part: no data" in told
 
 
-def excuse_of_rank_1(spots: list[Rendezvous], error: CerebroError | OSError) -> str:
+def excuse_of_rank_1(spots: list[Rendezvous], error: Exception) -> str:
     """What rank 0 hears first."""
     failures: list[WorkerError] = []
     with mustered(spots[0], "cifar") as place:
@@ -68,17 +70,19 @@ def excuse_of_rank_1(spots: list[Rendezvous], error: CerebroError | OSError) -> 
     return str(failures[0])
 
 
-def follow(spot: Rendezvous) -> dict[str, Any]:
+def follow(spot: Rendezvous, there: threading.Event | None = None) -> dict[str, Any]:
     """How the run ends, as a process without rank 0 hears it."""
     with find_muster(spot, "cifar", lambda: None) as post:
+        if there is not None:
+            there.set()
         while True:
             if (word := post.hear(60.0)) is not None:
                 return word
 
 
-@pytest.mark.parametrize("error", [DataError("no data here."), OSError("no data here.")])
+@pytest.mark.parametrize("error", ERRORS)
 def test_the_others_hear_that_rank_0_does_not_come(
-    spots: list[Rendezvous], error: CerebroError | OSError
+    spots: list[Rendezvous], error: Exception
 ) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow, spots[1])
@@ -126,16 +130,55 @@ def test_what_ends_a_run_of_which_all_hear_is_not_told_again(
     assert "the other processes are told" not in caplog.text
 
 
+def train_and_fail(spot: Rendezvous) -> None:
+    with excused(spot, "cifar"):
+        with mustered(spot, "cifar"):
+            pass
+        raise DataError("the result cannot be read.")
+
+
+def test_what_fails_after_the_run_has_ended_is_not_told(
+    spots: list[Rendezvous], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is there any more who could hear it."""
+    caplog.set_level(logging.INFO, "cerebro.gang")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, spots[1])
+        with pytest.raises(DataError):
+            train_and_fail(spots[0])
+        assert following.result()["done"] == 0
+    assert "the other processes are told" not in caplog.text
+
+
+def test_a_signal_to_stop_while_the_last_one_is_waited_for_does_not_change_how_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch system would put a job back into its queue that can never run."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = [read_flags(nodes=3, procs=1, node=n, master=address) for n in range(2)]
+    spots = [replace(spot, kind=Kind.SLURM) for spot in flags]
+    there = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        """As a handler of signals does that comes in between, once one of two is there."""
+        if there.is_set():
+            raise SystemExit(75)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(muster, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, spots[1], there)
+        with pytest.raises(DataError):
+            fail(spots[0], DataError("no data here."))
+        assert following.result() == {"done": 2, "word": "no data here."}
+
+
 def test_what_is_known_or_was_started_by_people_is_not_told(spots: list[Rendezvous]) -> None:
-    known = DataError("no data here.")
-    known.is_told = True
+    spots[1].met.set()
     with socket.create_server(split_address(spots[0].address)) as listener:
-        for spot, error in (
-            (spots[1], known),
-            (replace(spots[1], kind=Kind.FLAGS), DataError("no")),
-        ):
+        for spot in (spots[1], replace(spots[1], kind=Kind.FLAGS)):
             with pytest.raises(DataError):
-                fail(spot, error)
+                fail(spot, DataError("no"))
         listener.setblocking(False)
         # Nobody has looked for rank 0.
         with pytest.raises(BlockingIOError):

@@ -19,7 +19,7 @@ from typing import Any
 from cerebro.backend.base import Setup
 from cerebro.backend.gang import follower as followers
 from cerebro.backend.gang.muster import announce, surroundings
-from cerebro.backend.gang.outcome import is_told, mark_told, word_of
+from cerebro.backend.gang.outcome import word_of
 from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.ranks import Rank
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous
@@ -53,11 +53,9 @@ def serve(rendezvous: Rendezvous, run: str, make_setup: Callable[[str], Setup]) 
     """
     with _Signals() as signals, surroundings(rendezvous.patience_s):
         agent = _Agent(rendezvous, run, make_setup, signals)
+        rendezvous.met.set()
         try:
             code = agent.serve()
-        except (CerebroError, OSError) as error:
-            mark_told(error)
-            raise
         finally:
             agent.close()
     if code:
@@ -84,7 +82,6 @@ def _ended(code: int) -> CerebroError:
     else:
         error = WorkerError(f"rank 0 has ended with code {code}; it says why.")
     error.exit_code = code
-    mark_told(error)
     return error
 
 
@@ -101,6 +98,8 @@ class _Agent:
         self._make_setup = make_setup
         self._signals = signals
         self._ranks: dict[int, Rank] = {}
+        #: Rank 0 knows why this process ends.
+        self._is_told = False
 
     def serve(self) -> int:
         """The exit code of rank 0."""
@@ -123,7 +122,7 @@ class _Agent:
     def _tell(self, post: Post, error: CerebroError | OSError) -> None:
         """Let rank 0 know why this process ends, unless people start it again or stop it."""
         is_launched = self._rendezvous.kind is not Kind.FLAGS
-        if is_launched and not is_told(error) and not isinstance(error, RunInterrupted):
+        if is_launched and not self._is_told and not isinstance(error, RunInterrupted):
             post.say({"failed": f"rank {self._rendezvous.first} cannot go on: {word_of(error)}"})
 
     def close(self) -> None:
@@ -175,9 +174,8 @@ class _Agent:
             rank.is_given_up = True
             told = f"rank {rank.number} on {socket.gethostname()} cannot join the gang"
             post.say({"failed": f"{told}; its output there says why."})
-            error = WorkerError(f"{told}; see above.")
-            mark_told(error)
-            limit.set(BLAME_S, error)
+            self._is_told = True
+            limit.set(BLAME_S, WorkerError(f"{told}; see above."))
             return
         if code != followers.STOPPED:
             how = "its gang broke" if code == followers.AGAIN else f"it {cause_of(code)}"

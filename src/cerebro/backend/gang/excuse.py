@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cerebro.backend.gang.muster import mustered
-from cerebro.backend.gang.outcome import is_told, word_of
+from cerebro.backend.gang.outcome import word_of
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.backend.gang.seek import find_muster
-from cerebro.errors import CerebroError, RunInterrupted
+from cerebro.errors import RunInterrupted
 
 #: How long rank 0 is looked for: it may still be on its way.
 _LOOK_S = 30.0
@@ -21,7 +21,7 @@ logger = logging.getLogger("cerebro.gang")
 
 @contextlib.contextmanager
 def excused(rendezvous: Rendezvous | None, run: str | None) -> Iterator[None]:
-    """Tell the others of an error in here that they do not know of.
+    """Tell the others of an error in here that keeps this process from meeting them.
 
     Not where people have started the processes: they read it here, and start this one again.
 
@@ -34,19 +34,19 @@ def excused(rendezvous: Rendezvous | None, run: str | None) -> Iterator[None]:
     except RunInterrupted:
         # A batch system signals all.
         raise
-    except (CerebroError, OSError) as error:
-        if rendezvous is not None and run is not None and not is_told(error):
+    except Exception as error:
+        if rendezvous is not None and run is not None and not rendezvous.met.is_set():
             _excuse(rendezvous, run, error)
         raise
 
 
-def _excuse(rendezvous: Rendezvous, run: str, error: CerebroError | OSError) -> None:
+def _excuse(rendezvous: Rendezvous, run: str, error: Exception) -> None:
     if not rendezvous.is_spread or rendezvous.kind is Kind.FLAGS:
         return
     logger.info("the other processes are told: %s", error)
     brief = replace(rendezvous, patience_s=min(rendezvous.patience_s, _LOOK_S))
     # Whatever keeps them from hearing it, this process ends with its own error.
-    with contextlib.suppress(CerebroError, OSError):
+    with contextlib.suppress(Exception, SystemExit):
         if brief.is_leading:
             with mustered(brief, run) as muster:
                 muster.word = word_of(error)

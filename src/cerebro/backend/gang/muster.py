@@ -22,7 +22,7 @@ from typing import Any
 from cerebro.backend.gang.hello import name_ranks, objection
 from cerebro.backend.gang.interface import address_towards, listening_address
 from cerebro.backend.gang.notice import Notice
-from cerebro.backend.gang.outcome import exit_code_of, is_stop, mark_told
+from cerebro.backend.gang.outcome import exit_code_of, is_stop
 from cerebro.backend.gang.post import WORD, Post, clean_line
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, join_address, split_address
 from cerebro.backend.gang.torchrun import publish
@@ -62,13 +62,13 @@ class _Agent:
 def mustered(rendezvous: Rendezvous, run: str, threads: int = 1) -> Iterator[Muster]:
     """A muster for the time of one run; agents end with the code that this block ends with."""
     muster = Muster(rendezvous, run, patience_s=rendezvous.patience_s, threads=threads)
+    rendezvous.met.set()
     code, is_stopped = 0, False
     try:
         with surroundings(rendezvous.patience_s):
             yield muster
     except BaseException as error:
         code, is_stopped = exit_code_of(error), is_stop(error)
-        mark_told(error)
         raise
     finally:
         muster.dismiss(code, is_stopped=is_stopped)
@@ -185,14 +185,18 @@ class Muster:
         is_launched = self._rendezvous.kind is not Kind.FLAGS
         linger_s = LINGER_S if is_launched and not is_stopped else _PAUSE_S
         deadline = time.monotonic() + linger_s
-        while self._missing(self._came) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self._code = code
-        self._waker.send(b"x")
-        self._thread.join()
-        self._wake.close()
-        self._waker.close()
-        self._server.close()
+        try:
+            # A signal to stop ends the waiting; how the run has ended stays what it is.
+            with contextlib.suppress(SystemExit):
+                while self._missing(self._came) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+        finally:
+            self._code = code
+            self._waker.send(b"x")
+            self._thread.join()
+            self._wake.close()
+            self._waker.close()
+            self._server.close()
 
     def _serve(self) -> None:
         reminder, end = time.monotonic() + REMIND_S, time.monotonic() + self._patience_s

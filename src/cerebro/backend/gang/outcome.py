@@ -1,4 +1,4 @@
-"""What a process ends with, and whether the others of its run know of it."""
+"""What a process ends with, and how the others of its run hear of it."""
 
 from __future__ import annotations
 
@@ -29,17 +29,6 @@ def is_stop(error: BaseException) -> bool:
     if isinstance(error, SystemExit):
         return error.code in (75, 130)
     return isinstance(error, RunInterrupted | KeyboardInterrupt)
-
-
-def mark_told(error: BaseException) -> None:
-    """From now on the other processes of the run know of it."""
-    # Errors of the system, too, which have no such attribute.
-    vars(error)["is_told"] = True
-
-
-def is_told(error: BaseException) -> bool:
-    """Whether the other processes of the run know of it."""
-    return bool(vars(error).get("is_told"))
 
 
 def word_of(error: BaseException) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cerebro.backend.gang.nodelist import expand_nodelist
 from cerebro.errors import UsageError
@@ -54,6 +55,8 @@ position=0, here=2, key='', patience_s=1800.0, is_borrowed=False)
     patience_s: float = PATIENCE_S
     #: The launcher's own store listens at the address: the port to meet at is published there.
     is_borrowed: bool = False
+    #: Set once this process meets the others, or looks for them: then they hear how it ends.
+    met: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
     @property
     def is_leading(self) -> bool:
