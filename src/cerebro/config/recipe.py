@@ -15,6 +15,7 @@ from cerebro.config.allowed import beyond_goal
 from cerebro.config.machine import available_cores
 from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
+from cerebro.config.recipe_keys import check_option, wrong_options
 from cerebro.config.recipe_overrides import apply_recipe_overrides
 from cerebro.config.recipe_paths import split_output
 from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection, section_keys
@@ -44,6 +45,8 @@ _REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
     ("target", ("goal", "target")),
     ("goal", ("goal",)),
     ("grid search", ("search", "space")),
+    ("num_trials belongs", ("search", "trials")),
+    ("needs num_trials", ("search", "name")),
 )
 
 
@@ -76,7 +79,8 @@ def load_recipe(document: Document, path: Path, overrides: Sequence[str] = ()) -
     try:
         recipe = Recipe.model_validate(document.tree)
     except ValidationError as error:
-        raise report([_describe(each, document) for each in error.errors()]) from None
+        wrong = [Problem(document.place(path), told) for path, told in wrong_options(document.tree)]
+        raise report([*wrong, *(_describe(each, document) for each in error.errors())]) from None
     made = _Translation(recipe, path)
     if made.objections:
         raise report([Problem(document.place(o.path), o.message) for o in made.objections])
@@ -194,6 +198,11 @@ class _Translation:
                 f"`n_classes >= {least}` must hold for {recipe.data.name}, but got "
                 f"n_classes={recipe.model.n_classes}.",
             )
+        for key in recipe.search.options:
+            try:
+                check_option("search", recipe.search.name, key)
+            except UsageError as error:
+                yield Objection(("search", key), str(error))
         if recipe.search.metric is not None and recipe.search.mode is None:
             yield Objection(
                 ("search", "metric"), "a metric needs a mode, max or min: search.mode is missing."
@@ -217,7 +226,9 @@ class _Translation:
         except UsageError as error:
             objection = objection or str(error)
         if objection is not None:
-            paths = (path for words, path in _REQUEST_SIGNS if words in objection)
+            options = ((f"`{key}` of", ("search", key)) for key in self._recipe.search.options)
+            signs = (*options, *_REQUEST_SIGNS)
+            paths = (path for words, path in signs if words in objection)
             self.objections.append(Objection(next(paths, ("search",)), objection))
 
 
@@ -227,7 +238,7 @@ def _blamed(path: KeyPath, message: str) -> KeyPath:
         return path
     if message.startswith("unknown data set"):
         return "data", "name"
-    quoted = re.search(r"option '(\w+)'|`(\w+) |^(\w+) must", message)
+    quoted = re.search(r"option '(.+?)'|`(\w+) |^(\w+) must", message)
     return path if quoted is None else ("data", next(filter(None, quoted.groups())))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cerebro.config.recipe_keys import check_option
 from cerebro.config.recipe_paths import expand
 from cerebro.config.recipe_schema import DataSection, Recipe
 from cerebro.config.resolve import resolve_path
@@ -46,6 +47,8 @@ def find_source(section: DataSection, recipe: Recipe, file: Path) -> DataSource:
     """Check what a recipe says of its data; UsageError where that cannot be."""
     data = lookup(section.name)
     options = section.options
+    for key in options:
+        check_option("data", section.name, key)
     if "input_shape" in data.defaults:
         # Such data are made for the model.
         options = {"input_shape": recipe.model.input_shape, **options}

@@ -6,13 +6,14 @@ own, by which the rest of Cerebro knows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from cerebro.config.problems import wrong_value
 from cerebro.config.recipe_data import default_augment, training_params
+from cerebro.config.recipe_keys import check_option
 from cerebro.config.recipe_schema import (
     Loss,
     ModelSection,
@@ -201,7 +202,7 @@ def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(name, str) and name not in MODELS:
         yield "model.name", unknown("model", str(name), sorted(MODELS))
     elif isinstance(name, str):
-        yield from _check_model(name, params)
+        yield from _check_options("model", name, params, check_options)
     for own in ("batch_size", "global_batch_size"):
         if params.get(own, 1) is None:
             yield own, f"{_dotted(own)} must be an integer, but got nothing."
@@ -221,31 +222,29 @@ def _check_names(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "data.augment", str(error)
 
 
-def _check_model(name: str, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in params.items():
-        section, _, option = key.partition(".")
-        if section == "model" and option not in ModelSection.model_fields:
-            try:
-                check_options(name, {option: value})
-            except UsageError as error:
-                yield key, str(error)
-
-
 def _check_optimizer(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    own = set(OptimizerSection.model_fields)
     name = params["optimizer.name"]
     try:
         optimizer_options(name, {})
     except UsageError as error:
         yield "optimizer.name", str(error)
         return
-    for key in params:
-        section, _, option = key.partition(".")
-        if section == "optimizer" and option not in own:
-            try:
-                optimizer_options(name, {option: params[key]})
-            except UsageError as error:
-                yield key, str(error)
+    yield from _check_options("optimizer", name, params, optimizer_options)
+
+
+def _check_options(
+    section: str, name: str, params: Mapping[str, Any], check: Callable[[str, Any], object]
+) -> Iterator[tuple[str, str]]:
+    own = _SECTIONS[section].model_fields
+    for key, value in params.items():
+        top, _, option = key.partition(".")
+        if top != section or option in own:
+            continue
+        try:
+            check_option(section, name, option)
+            check(name, {option: value})
+        except UsageError as error:
+            yield key, str(error)
 
 
 def _check_rates(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -14,10 +14,19 @@ def unknown(what: str, got: str, known: Iterable[str]) -> str:
     >>> unknown("search", "rnadom", ["grid", "random"])
     "unknown search 'rnadom'. Known: grid, random. Did you mean 'random'?"
     """
+    return f"unknown {what} {show(got)}. {listed(got, known)}"
+
+
+def listed(got: str, known: Iterable[str]) -> str:
+    """The names that are known, and the one that was meant.
+
+    >>> listed("rnadom", ["grid", "random"])
+    "Known: grid, random. Did you mean 'random'?"
+    """
     names = list(known)
     close = difflib.get_close_matches(got.lower(), names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"unknown {what} {show(got)}. Known: {', '.join(names) or 'none'}.{hint}"
+    return f"Known: {', '.join(names) or 'none'}.{hint}"
 
 
 def show(value: object) -> str:

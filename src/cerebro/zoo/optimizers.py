@@ -60,6 +60,18 @@ def optimizer_name(name: object) -> str:
     )
 
 
+def option_names(name: object) -> list[str]:
+    """What options beside lr may be called, as PyTorch and as Keras spell them.
+
+    >>> option_names("adamax")
+    ['betas', 'eps', 'weight_decay', 'maximize', 'beta_1', 'beta_2', 'epsilon']
+    """
+    name = optimizer_name(name)
+    own = OPTIMIZERS[name]
+    keras = [key for key in (*_KERAS, "rho") if key not in own and _translate(name, key)[0] in own]
+    return [*own, *keras]
+
+
 def optimizer_options(name: object, options: Mapping[str, object]) -> dict[str, Any]:
     """Options beside lr as the class of this name takes them; UsageError for what it does not.
 

@@ -254,12 +254,15 @@ def test_later_overrides_win_and_sections_may_be_made():
         ("optimizer.momentum=0.9", "optimizer Adam has no option 'momentum'"),
         ("optimizer.name=Adm", "unknown optimizer 'Adm'. Known: ASGD.*Did you mean 'Adam'?"),
         ("model.name=cnnn", "unknown model 'cnnn'. Known: cnn, mlp6, resnet50.*'cnn'?"),
-        ("model.dropuot=0", "model 'cnn' has no option 'dropuot'. Its options: dropout."),
+        ("model.dropuot=0", "model 'cnn' has no option 'dropuot'. Known: name, .*'dropout'?"),
         ("model.dropout=1.5", "`0 <= dropout < 1` must hold, but got dropout=1.5"),
         ("data.name=dumy", "unknown data set 'dumy'. Known data sets: cifar10.*'dummy'?"),
         ("data.n_trian=5", "data set 'dummy' has no option 'n_trian'"),
         ("training.loss=hinge", "`training.loss` must be 'binary_crossentropy'"),
         ("search.name=grd", "unknown search 'grd'"),
+        ("search.trials=3", "num_trials belongs to random search"),
+        ("search.name=random", "search='random' needs num_trials"),
+        ("search={name: tpe, startup_trials: 0}", "`startup_trials` of search 'tpe' must be an"),
         ("search.stopper=ashs", "unknown stopper 'ashs'"),
         ("parallel=dpp", "`parallel`: parallel must be one of mop, ddp, hybrid, auto"),
         ("backend=lokal", "unknown backend 'lokal'"),
@@ -373,7 +376,7 @@ def test_an_option_that_only_some_of_the_models_have_is_refused_there():
     text = changed("n_classes: 1", "n_classes: 1\n  stem: cifar").replace("cnn", "resnet50")
     assert load(text).space["model.stem"] == Constant("cifar")
     message = refused(text, "search.space.model.name=[resnet50, mlp6]")
-    assert message.startswith("recipe.yaml:11: model 'mlp6' has no option 'stem'. It has none.")
+    assert message.startswith("recipe.yaml:11: model 'mlp6' has no option 'stem'. Known: name, ")
     assert message.endswith("That is so with model.name: 'mlp6'.")
     assert refused(text, "model.stem=big").endswith(
         "unknown stem 'big'. Known stems: cifar, imagenet."
