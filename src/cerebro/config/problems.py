@@ -28,7 +28,7 @@ class Problem(NamedTuple):
 def problem_at(document: Document, keys: Iterable[str], message: str) -> Problem:
     """A problem with the first of these keys that the file has, or with what the file lacks."""
     for key in keys:
-        if (key,) in document.places:
+        if any(path[:1] == (key,) for path in document.places):
             return Problem(document.place(_blamed(document, key, message)), message)
     return Problem(Place(_LAST, document.source), message)
 
@@ -112,7 +112,7 @@ def _blamed(document: Document, key: str, message: str) -> KeyPath:
 
 def _names(message: str, name: str) -> bool:
     word = re.escape(name)
-    return re.search(rf"'{word}'|`{word}\b|\b{word}=", message) is not None
+    return re.search(rf"'{word}'|`(\w+\.)?{word}\b|\b{word}=", message) is not None
 
 
 def _leaves(path: KeyPath, tree: Json) -> Iterator[tuple[KeyPath, Json]]:

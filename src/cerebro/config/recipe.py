@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cerebro.config.allowed import beyond_goal
+from cerebro.config.launching import wrong_keys
 from cerebro.config.machine import available_cores
 from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
@@ -215,6 +216,8 @@ class _Translation:
             parse_parallel(recipe.parallel, recipe.workers_per_trial)
         except UsageError as error:
             yield Objection(("workers_per_trial",), str(error))
+        for path, message in wrong_keys(recipe.launch):
+            yield Objection(path, message)
         if goal is not None:
             yield from _broken_constraints(recipe, goal)
 

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from cerebro.config.allowed import beyond_goal
+from cerebro.config.launching import wrong_keys
 from cerebro.config.overrides import apply_overrides
 from cerebro.config.problems import describe, kind_of, problem_at, report
 from cerebro.config.resolve import (
@@ -278,6 +279,8 @@ def _wrong_paths(config: ExperimentConfig) -> Iterator[_Objection]:
 
 def _misfits(config: ExperimentConfig) -> Iterator[_Objection]:
     """What does not fit together."""
+    for _, message in wrong_keys(config.launch):
+        yield message, ("launch",)
     try:
         parse_parallel(config.parallel, config.workers_per_trial)
     except UsageError as error:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cerebro.config.launching import read_section
 from cerebro.errors import UsageError
-from cerebro.launch.section import read_section
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
@@ -95,21 +95,13 @@ class K8sJob:
         return self.kind is not Kind.JOB
 
 
-#: Keys of a `launch` section.
-TEXTS = (
-    *("name", "image", "memory", "head_memory", "namespace", "volume", "mount"),
-    *("service_account", "workdir"),
-)
-NUMBERS = ("nodes", "gpus", "cpus", "head_cpus", "restarts")
-
-
 def make_job(section: Mapping[str, Any], given: Mapping[str, Any], name: str) -> K8sJob:
     """A job as the `launch` section of a file says, but for what was given with the command.
 
     >>> make_job({"kind": "job", "gpus": 1}, {"image": "cerebro:1"}, "Cifar_10").name
     'cifar-10'
     """
-    said = read_section(section, "k8s", texts=TEXTS, numbers=NUMBERS, lists=["secrets"])
+    said = read_section(section, "k8s")
     wanted: dict[str, Any] = {"name": make_name(name), **said}
     wanted |= {key: value for key, value in given.items() if value is not None}
     kind = wanted.pop("kind", "k8s")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cerebro import __version__
+from cerebro.config.launching import read_section
 from cerebro.errors import UsageError
-from cerebro.launch.section import read_section
 
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 #: What a value may consist of: nothing that ends a line or a quotation.
@@ -90,22 +90,13 @@ def _seconds(time: str) -> int:
     return ((24 * int(days or 0) + hours) * 60 + minutes) * 60 + seconds
 
 
-#: Options that are not numbers, and those that are.
-TEXTS = ("job_name", "time", "constraint", "qos", "account", "partition", "reservation", "output")
-NUMBERS = ("nodes", "procs_per_node", "cpus_per_task", "gpus_per_node", "signal_before")
-
-
 def make_job(section: Mapping[str, Any], given: Mapping[str, Any], name: str) -> SlurmJob:
     """A job as the `launch` section of a file says, but for what was given with the command.
 
     >>> make_job({"nodes": 2, "time": "30"}, {"nodes": 4}, "cifar").nodes
     4
     """
-    said = {**section}
-    # YAML reads 1:00:00 as text, and 60 as a number.
-    if type(said.get("time")) is int:
-        said["time"] = str(said["time"])
-    said = read_section(said, "slurm", texts=TEXTS, numbers=NUMBERS)
+    said = read_section(section, "slurm")
     wanted: dict[str, Any] = {"job_name": name}
     wanted |= {key: value for key, value in said.items() if key != "kind"}
     wanted |= {key: value for key, value in given.items() if value is not None}
