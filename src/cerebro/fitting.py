@@ -100,9 +100,10 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     warn_of_budget(plan, is_fresh=wish.fresh)
     backend = _listening(ground.make_backend(), muster)
     spot = ground.rendezvous
-    if settings.gang is not None and division.gangs == 1 and ground.is_here:
-        for rank in range(settings.gang.local):
-            announce(rank, division.ranks)
+    if settings.gang is not None and ground.is_here:
+        for gang in range(division.gangs):
+            for rank in range(settings.gang.local):
+                announce(rank, division.ranks, gang=gang if division.gangs > 1 else None)
     elif muster is not None and spot is not None:
         # It trains alone, but others were started with it.
         for rank in range(spot.local):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 
 import numpy as np
@@ -172,3 +173,26 @@ def test_ranks_of_one_machine_are_divided_by_the_number_of_trials(home, ranks, t
     found = spec["parallel"]["mode"], spec["gang"], spec["parallel"]["gangs"]
     assert found == expected
     assert [trial.status for trial in result.trials] == ["finished"] * trials
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"parallel": "ddp"}, ["rank 0 of 2 on HOST", "rank 1 of 2 on HOST"]),
+        (
+            {"parallel": "hybrid", "workers_per_trial": 2},
+            [f"rank {rank} of 2 of gang {gang} on HOST" for gang in (0, 1) for rank in (0, 1)],
+        ),
+    ],
+    ids=["one gang", "hybrid"],
+)
+def test_every_rank_says_who_it_is(home, caplog, asked, expected):
+    caplog.set_level("INFO", "cerebro")
+    workers = len(expected)
+    experiment = Experiment(
+        name="told", data=home / "data", store=home / "runs", backend="inline", workers=workers
+    )
+    rates = {"lr": [0.1, 0.2]}
+    experiment.run_fit(GangTask(), rates, 1, global_batch_size=8, progress=False, **asked)
+    told = [said for said in caplog.messages if said.startswith("rank ")]
+    assert told == [said.replace("HOST", socket.gethostname()) for said in expected]

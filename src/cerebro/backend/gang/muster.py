@@ -328,10 +328,11 @@ class Muster:
         )
 
 
-def announce(rank: int, world: int, pid: int | None = None) -> None:
-    """Say who a rank is; `pid` where its process is known."""
+def announce(rank: int, world: int, pid: int | None = None, gang: int | None = None) -> None:
+    """Say who a rank is; `pid` where its process is known, `gang` where there are several."""
     process = "" if pid is None else f" (pid {pid})"
-    logger.info("rank %d of %d on %s%s", rank, world, socket.gethostname(), process)
+    those = "" if gang is None else f" of gang {gang}"
+    logger.info("rank %d of %d%s on %s%s", rank, world, those, socket.gethostname(), process)
 
 
 def _list(name: str, numbers: list[int]) -> str:
