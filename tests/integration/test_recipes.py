@@ -139,31 +139,6 @@ def test_a_recipe_that_comes_along_runs(name, tmp_path, capsys):
         assert f"best top-5 accuracy: {top_5:.4f} (t0000, epoch 1)" in capsys.readouterr().out
 
 
-def test_the_recipes_say_what_is_documented():
-    configs = {name: load_file(CONFIGS / f"{name}.yaml") for name in SHIPPED}
-    assert configs["cifar10_cnn"].name == "cifar-cnn-N1-local"
-    assert configs["hello"].store.endswith("/scratch/isc19-dl-tutorial")
-    params = {name: {k: d.nth(0) for k, d in c.space.items()} for name, c in configs.items()}
-    assert params["cifar10_cnn"]["model.dropout"] == 0.1
-    assert (params["cifar10_resnet"]["optimizer.lr"], configs["cifar10_resnet"].epochs) == (
-        1e-4,
-        32,
-    )
-    assert params["imagenet_resnet"]["training.lr_schedule"] == [
-        {"start_epoch": 5, "end_epoch": 30, "multiplier": 1.0},
-        {"start_epoch": 30, "end_epoch": 60, "multiplier": 0.1},
-        {"start_epoch": 60, "end_epoch": 80, "multiplier": 0.01},
-        {"start_epoch": 80, "multiplier": 0.001},
-    ]
-    assert params["imagenet_resnet"]["optimizer.momentum"] == 0.9
-    assert params["imagenet_resnet"]["data.augment"] == {"shift": 0.33, "zoom": 0.5, "flip": True}
-    rates = [
-        cerebro.zoo.params.epoch_lr(params["mlp6"], cerebro.task.RunFacts(shard_rows=(640,)), epoch)
-        for epoch in (0, 9, 10, 19, 20, 39)
-    ]
-    assert rates == pytest.approx([1e-2, 1e-2, 1e-3, 1e-3, 1e-4, 1e-4], rel=1e-12)
-
-
 @pytest.mark.parametrize("name", ["race_cifar10", "race_mnist", "race_svhn"])
 def test_a_race_is_the_same_on_any_number_of_cores_and_has_a_search_to_try(name):
     path = CONFIGS / f"{name}.yaml"
