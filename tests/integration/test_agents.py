@@ -137,6 +137,49 @@ def test_a_shared_run_does_not_go_on_with_another_number_of_machines(tmp_path):
 
 
 @pytest.mark.timeout(180)
+def test_several_trials_are_trained_by_all_machines_one_after_the_other(tmp_path):
+    space = {"lr": [0.01, 0.02]}
+    experiment = make_project(tmp_path / "run", parallel="auto", epochs=1, space=space)
+    leading, serving = run_together(experiment, tmp_path)
+    assert "parallel ddp: 1 gang of 2 workers, as 2 ranks were started by flags" in leading
+    assert "rank 1 of 2 on" in serving
+    assert "the run has ended: best t000" in serving
+    result = Result.open(experiment.parent / "runs" / "clouds")
+    assert result.document.spec["gang"] == 2
+    assert [trial.status for trial in result.trials] == ["finished"] * 2
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"parallel": "mop"}, "parallel='mop'"),
+        ({"parallel": "hybrid"}, "parallel='hybrid'"),
+        (
+            {"parallel": "auto", "workers_per_trial": "host"},
+            "parallel='auto' with workers_per_trial",
+        ),
+    ],
+    ids=["mop", "hybrid", "host"],
+)
+@pytest.mark.parametrize("node", [0, 1])
+def test_trials_do_not_hop_between_machines_that_were_started_one_by_one(
+    asked, told, node, tmp_path
+):
+    """Each of them says so by itself: no other is waited for."""
+    experiment = make_project(tmp_path / "run", **asked)
+    flags = ["-n", 2, "-nr", node, "--master", f"127.0.0.1:{free_port()}"]
+    with started(cerebro("run", experiment, *flags), tmp_path / "out") as process:
+        code, said = process.wait(60.0), process.said()
+    assert code == 2
+    assert (
+        "error: 2 ranks on several machines or started one by one train each trial together, as "
+        f"parallel='ddp' says, but got {told}. Trials hop between the workers of one machine."
+    ) in said
+    assert not (experiment.parent / "runs" / "clouds").exists()
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("parallel", ["ddp", "auto"])
 def test_a_machine_that_does_not_come_is_named_once_patience_is_over(parallel, tmp_path):
     experiment = make_project(tmp_path / "run", parallel=parallel)
