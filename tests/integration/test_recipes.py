@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +71,13 @@ def train(path: Path | str, *overrides: str) -> tuple[Result, Path]:
 def history(path: Path) -> dict[str, np.ndarray]:
     with np.load(path / "history.npz", allow_pickle=False) as found:
         return dict(found)
+
+
+def saved_lr(run: Path, trial: str) -> float:
+    """What the optimizer of a trial goes on with from its newest checkpoint."""
+    newest = max((run / "trials" / trial / "checkpoints").glob("*.json"))
+    rate: float = json.loads(newest.read_text())["meta"]["groups"][0]["lr"]
+    return rate
 
 
 def cifar() -> None:
@@ -178,13 +186,21 @@ def test_curves_are_written_for_each_trial_and_hold_the_rates(tmp_path):
     assert all(each["seconds"].min() > 0 for each in curves)
 
 
-def test_two_workers_on_a_trial_scale_and_warm_up_its_rate():
+@pytest.mark.parametrize(
+    "gangs",
+    [("parallel=ddp", "workers=2"), ("parallel=hybrid", "workers=4", "workers_per_trial=2")],
+    ids=["ddp", "hybrid"],
+)
+def test_two_workers_on_a_trial_scale_and_warm_up_its_rate(gangs):
     Path("recipe.yaml").write_text(RECIPE)
-    changes = ("parallel=ddp", "workers=2", "training.batch_size=4", "training.lr_warmup_epochs=2")
-    _, run = train("recipe.yaml", *changes, "training.lr_schedule=null")
-    curves = history(run)
-    assert int(curves["n_ranks"]) == 2
-    assert curves["lr"].tolist() == pytest.approx([0.015, 0.02], rel=1e-12)
+    changes = ("training.batch_size=4", "training.lr_warmup_epochs=4", "training.lr_schedule=null")
+    _, run = train("recipe.yaml", *gangs, *changes, "search.space.optimizer.lr=[0.01, 0.1]")
+    for trial, lr in (("t0000", 0.01), ("t0001", 0.1)):
+        curves = history(run / "trials" / trial)
+        assert int(curves["n_ranks"]) == 2
+        assert curves["lr"].tolist() == pytest.approx([1.25 * lr, 1.5 * lr], rel=1e-12)
+        # One batch further: an epoch has 6.
+        assert saved_lr(run, trial) == pytest.approx((1.5 + 1 / 24) * lr, rel=1e-12)
 
 
 def test_the_rates_of_trials_that_hop_are_not_scaled_by_the_number_of_workers():
@@ -193,6 +209,8 @@ def test_the_rates_of_trials_that_hop_are_not_scaled_by_the_number_of_workers():
     _, run = train("recipe.yaml", *changes, "search.space.optimizer.lr=[0.01, 0.1]")
     curves = [history(run / "trials" / trial)["lr"].tolist() for trial in ("t0000", "t0001")]
     assert curves == [pytest.approx([0.01, 0.001]), pytest.approx([0.1, 0.01])]
+    saved = [saved_lr(run, trial) for trial in ("t0000", "t0001")]
+    assert saved == pytest.approx([0.001, 0.01])
 
 
 def test_a_run_shows_the_graph_of_its_model_in_tensorboard():
