@@ -55,6 +55,13 @@ class DriftingTask(GangTask):
         return loss
 
 
+class PlacedTask(GangTask):
+    """Takes labels by their place in the batch, not by their row."""
+
+    def loss(self, model, batch, params):
+        return super().loss(model, {**batch, "y": torch.arange(len(batch["x"])) % 3}, params)
+
+
 class ForgetfulTask(Task):
     """Draws its initial weights from something that no seed controls."""
 
@@ -76,8 +83,9 @@ class ForgetfulTask(Task):
     [
         (DriftingTask, r"t0000 to shard 0, model\.0\.weight of rank 1 differs"),
         (ForgetfulTask, r"before the first step of t0000 model\.weight of rank 1 differs"),
+        (PlacedTask, r"step 0 of a visit of t0000 to shard 0 .*Labels must belong to their rows"),
     ],
-    ids=["drifting", "forgetful"],
+    ids=["drifting", "forgetful", "labels by place"],
 )
 def test_a_run_whose_replicas_drift_ends_with_what_is_wrong(home, task, message):
     with pytest.raises(ReplicaError, match=message):
