@@ -15,6 +15,7 @@ from torch import nn
 from cerebro import Experiment, Task
 from cerebro.backend.gang.rendezvous import read_flags
 from cerebro.errors import ReplicaError
+from tests.experiments import outcome
 from tests.unit.backend.ganging import GangTask, make_home
 
 
@@ -204,3 +205,20 @@ def test_every_rank_says_who_it_is(home, caplog, asked, expected):
     experiment.run_fit(GangTask(), rates, 1, global_batch_size=8, progress=False, **asked)
     told = [said for said in caplog.messages if said.startswith("rank ")]
     assert told == [said.replace("HOST", socket.gethostname()) for said in expected]
+
+
+@pytest.mark.parametrize("backend", ["inline", "local"])
+def test_gangs_beside_each_other_give_the_weights_of_one_gang(home, backend):
+    def train(name, workers, backend, **parallel):
+        experiment = Experiment(
+            name=name, data=home / "data", store=home / "runs", workers=workers, backend=backend
+        )
+        given = {"global_batch_size": 8, "progress": False, **parallel}
+        result = experiment.run_fit(GangTask(), {"lr": [0.1, 0.2]}, 1, **given)
+        spec = result.document.spec
+        return (spec["gang"], spec["parallel"]["gangs"]), outcome(result.path)
+
+    two, beside = train("beside", 4, backend, parallel="hybrid", workers_per_trial=2)
+    one, alone = train("alone", 2, "inline", parallel="ddp")
+    assert (two, one) == ((2, 2), (2, 1))
+    assert beside == alone
