@@ -164,10 +164,31 @@ def test_initial_weights_of_other_shapes_are_found_out_without_checks_too(data):
     assert len(errors) == 2
 
 
-def test_without_checks_all_ranks_begin_with_the_weights_of_rank_0(data):
+class FilledTask(PlainTask):
+    """Begins with the same number in all of its weights."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def model(self, params):
+        model = super().model(params)
+        for param in model.parameters():
+            nn.init.constant_(param, self.number)
+        return model
+
+
+def trained_from(data, *numbers):
+    """The weights of each rank after a visit that they begin with these numbers."""
+    tasks = iter([FilledTask(number) for number in numbers])
     with connected(2, check_every=0) as gangs:
-        one, other = Ranks(UnseededTask, data, gangs, None, None).train()
-    assert bytes(one[0].buffer) == bytes(other[0].buffer)
+        given = Ranks(lambda: next(tasks), data, gangs).train()
+    return [bytes(state.buffer) for state, _ in given]
+
+
+def test_without_checks_all_ranks_begin_with_the_weights_of_rank_0(data):
+    expected, _ = trained_from(data, 0.1, 0.1)
+    assert trained_from(data, 0.1, 0.2) == [expected, expected]
+    assert trained_from(data, 0.2, 0.1)[0] != expected
 
 
 def test_augmentation_that_drops_rows_is_found_out(data):
