@@ -146,3 +146,11 @@ def cerebro(*words: object) -> list[str]:
 def followers_of(agent: Started) -> list[psutil.Process]:
     """The processes of the ranks that an agent has started; each has a watcher below it."""
     return [child for child in psutil.Process(agent.process.pid).children() if is_alive(child)]
+
+
+def train_here(folder: Path, workers: int, **changes: object) -> str:
+    """What a gang of so many workers on one machine learns."""
+    experiment = make_project(folder, workers=workers, **changes)
+    with started(cerebro("run", experiment, "-q"), folder / "log") as process:
+        assert process.wait() == 0, process.said()
+    return digest(experiment)

@@ -18,6 +18,7 @@ from tests.cluster.ranks import (
     followers_of,
     make_project,
     started,
+    train_here,
     visits_of,
 )
 from tests.processes import hold, is_alive, wait_for
@@ -31,14 +32,6 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 def hosts() -> Iterator[list[Machine]]:
     with machines(["h0", "h1", "h2"]) as found:
         yield found
-
-
-def train_here(folder: Path, workers: int, **changes: object) -> str:
-    """What a gang of so many workers on one machine learns."""
-    experiment = make_project(folder, workers=workers, **changes)
-    with started(cerebro("run", experiment, "-q"), folder / "log") as process:
-        assert process.wait() == 0, process.said()
-    return digest(experiment)
 
 
 @pytest.fixture(scope="module")

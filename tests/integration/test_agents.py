@@ -15,6 +15,7 @@ from tests.cluster.ranks import (
     followers_of,
     make_project,
     started,
+    train_here,
     visits_of,
 )
 from tests.ports import free_port
@@ -35,6 +36,16 @@ def test_two_processes_train_together_and_both_hear_what_came_of_it(tmp_path):
     assert "x 1 epoch x" in leading
     assert "x 1 epoch x" not in serving
     assert digest(experiment)
+
+
+@pytest.mark.timeout(180)
+def test_two_ranks_on_each_of_two_machines_are_a_gang_of_four(tmp_path):
+    two = ["-np", "2"]
+    experiment = make_project(tmp_path / "run", epochs=1)
+    leading, serving = run_together(experiment, tmp_path, lead=two, serve=two)
+    for said, ranks in ((leading, [0, 1]), (serving, [2, 3])):
+        assert [int(rank) for rank in re.findall(r"rank (\d) of 4 on", said)] == ranks
+    assert digest(experiment) == train_here(tmp_path / "here", 4, epochs=1)
 
 
 @pytest.mark.timeout(180)
