@@ -1,4 +1,4 @@
-"""Ranks that a launcher has started, which starts each once: one that cannot begin ends the run."""
+"""Ranks that a launcher has started, which starts each once: they train, or all end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.ranks import cerebro, environment, make_project, started
+from tests.cluster.ranks import (
+    cerebro,
+    digest,
+    environment,
+    make_project,
+    started,
+    train_here,
+)
 from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(180)
+
+
+def test_ranks_of_a_launcher_learn_what_a_gang_on_one_machine_does(tmp_path: Path) -> None:
+    experiment = make_project(tmp_path / "run", epochs=1)
+    (code, said), (other_code, other_said) = run_launched(experiment, tmp_path)
+    assert (code, other_code) == (0, 0), said + other_said
+    assert "rank 0 of 2 on" in said
+    assert "rank 1 of 2 on" in other_said
+    assert "the run has ended: best t0000 with val_loss" in other_said
+    assert digest(experiment) == train_here(tmp_path / "here", 2, epochs=1)
 
 
 def test_rank_0_ends_with_the_reason_why_another_has_no_data(tmp_path: Path) -> None:
