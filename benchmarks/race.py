@@ -85,15 +85,22 @@ def on_cpus(given: argparse.Namespace, folder: Path, report: Report) -> None:
     """MNIST or the digits, then CIFAR-10 if it is there."""
     limit_s = QUICK_LIMIT_S if given.quick or given.data is None else given.limit
     rounds = 1 if given.quick else ROUNDS
-    source = folder / "mnist"
-    write_mnist(source, given.data)
-    changes = [] if given.data else [f"goal.target={DIGITS_TARGET}", "data.n_train=null"]
-    race_cpu.race(case("mnist", source, folder, changes, limit_s, rounds), report)
+    race_cpu.race(first_case(given.data, folder, limit_s, rounds), report)
     if given.cifar is None:
         print("CIFAR-10 is left out: --cifar names a folder with it")
         return
     changes = ["goal.target=0.3", "data.n_train=2560", "data.n_valid=1000"] if given.quick else []
     race_cpu.race(case("cifar10", given.cifar, folder, changes, limit_s, rounds), report)
+
+
+def first_case(file: Path | None, folder: Path, limit_s: float, rounds: int) -> race_cpu.Race:
+    """The race on MNIST's pictures in a file, or on the digits without one."""
+    source = folder / "mnist"
+    write_mnist(source, file)
+    if file is not None:
+        return case("mnist", source, folder, [], limit_s, rounds)
+    changes = [f"goal.target={DIGITS_TARGET}", "data.n_train=null"]
+    return case("digits", source, folder, changes, limit_s, rounds)
 
 
 def case(

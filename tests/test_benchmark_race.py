@@ -85,6 +85,26 @@ def test_ours_must_have_the_target_by_its_saved_weights(tmp_path):
     assert report.finish(as_json=False) == 1
 
 
+def make_pictures(folder: Path) -> Path:
+    x, y = np.zeros((4, 28, 28), np.uint8), np.arange(4)
+    np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return folder / "mnist.npz"
+
+
+@pytest.mark.parametrize(
+    ("make_file", "name", "target"),
+    [(lambda folder: None, "digits", 0.9), (make_pictures, "mnist", 0.97)],
+    ids=["digits", "mnist"],
+)
+def test_the_race_is_called_what_it_trains_on(make_file, name, target, tmp_path):
+    case = race.first_case(make_file(tmp_path), tmp_path, limit_s=5.0, rounds=1)
+    own, _ = race_cpu.works_of(case, case.config())
+    assert own.target == target
+    report = Report()
+    race_cpu.tell(case, target, {"ours": [race_cpu.Run(9.0, 5.0, 1, 1.0, 1.0)]}, report)
+    assert {key.partition("_")[0] for key in report.values} == {name}
+
+
 def test_pictures_come_back_from_the_files_that_are_written(tmp_path):
     race.write_mnist(tmp_path / "mnist", None)
     path = named.prepare("mnist", source=tmp_path / "mnist", into=tmp_path, shards=1)
