@@ -274,3 +274,16 @@ def test_the_scripts_ask_for_what_launch_asks_for(script):
         if line.startswith("#SBATCH") and "job-name" not in line:
             assert line in text
     assert launched.partition("code=$?")[2] in text
+
+
+def test_the_scripts_differ_in_their_names_and_files_alone():
+    def rest(script):
+        lines = script.read_text().splitlines()
+        assert sum(line.startswith(("#SBATCH --job-name=", "config=")) for line in lines) == 2
+        return [
+            line for line in lines if not line.startswith(("# ", "#SBATCH --job-name=", "config="))
+        ]
+
+    first, *others = map(rest, SCRIPTS)
+    assert {script.stem for script in SCRIPTS} == {"cifar_cnn", "cifar_resnet", "mlp6"}
+    assert others == [first, first]
