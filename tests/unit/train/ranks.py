@@ -30,7 +30,7 @@ def connected(size: int, check_every: int = 100, gradients: str = "gloo") -> Ite
 
     def lead() -> Gang:
         meeting.assemble({}, DEADLINE_S, lambda: None)
-        return meeting.open(check_every, gradients)
+        return meeting.open(check_every, gradients, lambda: None)
 
     def follow(rank: int) -> Gang:
         visitor = Visitor(HOST, port, rank, DEADLINE_S)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import socket
 
 import pytest
 import torch.distributed as dist
 
-from cerebro.errors import UsageError
+from cerebro.errors import UsageError, WorkerError
 from cerebro.train.gang.group import GangBroken
 from cerebro.train.gang.meeting import Meeting, Visitor
 from tests.processes import wait_for
@@ -51,9 +52,43 @@ def test_who_comes_when_the_gang_is_formed_comes_again():
         connecting = pool.submit(
             lambda: visitor.connect(2, own_host=HOST, check_every=0, gradients=coming.result(30.0))
         )
-        gang = meeting.open(0, "gloo")
+        gang = meeting.open(0, "gloo", lambda: None)
         other = connecting.result(30.0)
     with pytest.raises(GangBroken, match="before this life of rank 1"):
         Visitor(HOST, port, 1, 30.0).come({})
     gang.close()
     other.close()
+
+
+def leave_after_coming(port, rank):
+    """What is left of a rank whose process was killed while others were awaited."""
+    store = dist.TCPStore(HOST, port, is_master=False)
+    store.set(f"rank {rank}", json.dumps(["gone", {}]))
+
+
+def test_a_rank_that_ended_after_it_came_is_not_waited_for_once_it_is_started_again():
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    meeting = Meeting(listener, HOST, HOST, 2)
+    leave_after_coming(port, 1)
+    meeting.assemble({}, 30.0, lambda: None)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(meeting.open, 0, "gloo", lambda: None)
+        with pytest.raises(GangBroken, match="before this life of rank 1"):
+            Visitor(HOST, port, 1, 30.0).come({})
+        with pytest.raises(GangBroken, match="rank 1 was started again while"):
+            opening.result(30.0)
+
+
+def test_who_watches_hears_of_a_rank_that_ended_after_it_came():
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    meeting = Meeting(listener, HOST, HOST, 2)
+    leave_after_coming(port, 1)
+    meeting.assemble({}, 30.0, lambda: None)
+
+    def watch():
+        raise WorkerError("rank 1 has ended")
+
+    with pytest.raises(WorkerError, match="rank 1 has ended"):
+        meeting.open(0, "gloo", watch)

@@ -171,7 +171,7 @@ class GangRunner(VisitRunner):
                 failed = cast("dict[str, Json]", identity["failure"])
                 raise RankFailed(rank, unpack_failure(failed, rank))
         meeting.compare(ranks)
-        self._gang = meeting.open(place.check_every, _road(ranks))
+        self._gang = meeting.open(place.check_every, _road(ranks), self._watch)
         cast(Any, self.framework).join(self._gang)
         return self._gang
 

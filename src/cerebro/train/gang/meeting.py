@@ -35,7 +35,11 @@ _SAME = {
 _LOOK_S = 0.01
 #: How long ranks that are sent home may take to hear of it.
 _GOODBYE_S = 5.0
+#: How long ranks that are there, and wait, may take to say that they have heard who takes part.
+_HEAR_S = 120.0
 _ANSWER = timedelta(seconds=30)
+#: The leader is waited for as long as its store is there.
+_EVER = timedelta(days=1)
 #: The same for a leader that listened a moment ago, and may have left since.
 _REACH = timedelta(seconds=5)
 _RETRY_S = (0.05, 1.0)
@@ -109,9 +113,14 @@ class Meeting:
             time.sleep(_LOOK_S)
         return UsageError(reason)
 
-    def open(self, check_every: int, gradients: str) -> Gang:
-        """Connect the ranks that are there."""
+    def open(self, check_every: int, gradients: str, watch: Callable[[], None]) -> Gang:
+        """Connect the ranks that are there. `watch` is as in `assemble`.
+
+        GangBroken if one has ended since it came: to connect it would be waited for in vain.
+        """
         self._store.set("verdict", json.dumps({"gradients": gradients, "lives": self._lives}))
+        self._hear_all(watch)
+        self._store.set("go", "yes")
         return Gang(
             self._store,
             0,
@@ -120,6 +129,19 @@ class Meeting:
             check_every=check_every,
             gradients=gradients,
         )
+
+    def _hear_all(self, watch: Callable[[], None]) -> None:
+        """Wait until each life that came has heard the verdict."""
+        keys = [_heard(rank) for rank in range(1, self._size)]
+        deadline = time.monotonic() + _HEAR_S
+        while not self._store.check(keys):
+            watch()
+            for rank, life in enumerate(self._lives, 1):
+                if json.loads(self._store.get(_here(rank)))[0] != life:
+                    raise GangBroken(f"rank {rank} was started again while the gang was formed")
+            if time.monotonic() > deadline:
+                raise GangBroken(f"a rank that had come did not answer within {_HEAR_S:g} s")
+            time.sleep(_LOOK_S)
 
     def failure(self) -> tuple[int, dict[str, Json]] | None:
         """The first rank that said why it ended, and what it said."""
@@ -149,15 +171,16 @@ class Visitor:
         life = secrets.token_hex(8)
         try:
             self._store.set(_here(self._rank), json.dumps([life, identity]))
-            self._store.wait(["verdict"], timedelta(days=1))
+            self._store.wait(["verdict"], _EVER)
             verdict = json.loads(self._store.get("verdict"))
+            if "lives" in verdict and verdict["lives"][self._rank - 1] != life:
+                raise GangBroken(f"the gang was formed before this life of rank {self._rank} came")
             self._store.set(_heard(self._rank), "yes")
+            if "refused" in verdict:
+                raise UsageError(verdict["refused"])
+            self._store.wait(["go"], _EVER)
         except RuntimeError as error:
             raise GangBroken(f"the leader left: {error}") from error
-        if "refused" in verdict:
-            raise UsageError(verdict["refused"])
-        if verdict["lives"][self._rank - 1] != life:
-            raise GangBroken(f"the gang was formed before this life of rank {self._rank} came")
         return cast(str, verdict["gradients"])
 
     def connect(self, size: int, *, own_host: str, check_every: int, gradients: str) -> Gang:
