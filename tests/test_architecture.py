@@ -98,6 +98,11 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+BESIDE = {
+    str(path.relative_to(ROOT)): path
+    for folder in ("tests", "benchmarks", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
 
 
 class ImportVisitor(ast.NodeVisitor):
@@ -262,6 +267,11 @@ def test_private_names_stay_in_their_package():
 @pytest.mark.parametrize("module", MODULES)
 def test_a_file_has_at_most_400_lines(module):
     assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("file", BESIDE)
+def test_a_file_beside_the_package_has_at_most_400_lines(file):
+    assert len(BESIDE[file].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
 def test_no_module_is_a_drawer():

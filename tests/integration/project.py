@@ -194,3 +194,18 @@ def wait_until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+def interrupt(project: Project, number: signal.Signals, *flags: str) -> tuple[int, str]:
+    """Start the run, signal it after a visit, before its last epoch; its exit code, last words."""
+    held = project.hold(1)
+    process = project.start("run", "experiment.yaml", *flags)
+    with process:
+        try:
+            wait_until(project.has_visits)
+            process.send_signal(number)
+            held.unlink()
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return process.returncode, errors

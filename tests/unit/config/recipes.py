@@ -43,3 +43,8 @@ def refused(text: str = RECIPE, *overrides: str) -> str:
     with pytest.raises(ConfigError) as caught:
         load(text, *overrides)
     return str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    assert old in RECIPE
+    return RECIPE.replace(old, new)

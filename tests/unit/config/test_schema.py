@@ -4,77 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from cerebro.config.schema import ExperimentConfig, load_experiment
-from cerebro.errors import ConfigError
+from cerebro.config.schema import load_experiment
 from cerebro.search.domain import Choice, Constant, LogUniform
 from cerebro.types import Mode
-
-FULL = """\
-name: digits
-task: tasks.py:Digits
-data: data/digits
-store: runs
-backend: local
-workers: 2
-threads_per_worker: 1
-seed: 0
-epochs: 5
-batch_size: 32
-search: random
-num_trials: 20
-metric: val_accuracy
-mode: max
-checkpoint: off
-device: cpu
-space:
-  lr: [0.1, 0.01]
-  width: {choice: [32, 64]}
-  wd: {loguniform: [1e-6, 1e-2]}
-  dropout: 0.1
-keep_top: 3
-stack: 4
-same_order: true
-stopper: {name: patience, patience: 2}
-goal: {target: 0.97}
-budget: 30m
-concurrent: 8
-seeds: 3
-constraints: {val_seconds: 2.5}
-warm_start: [{lr: 0.1, width: 32, wd: 1e-3, dropout: 0.1}]
-learn_from: runs/earlier
-launch: {nodes: 8}
-"""
-SHORT = """\
-name: digits
-task: package.tasks:Digits
-data: data/digits
-epochs: 5
-metric: val_loss
-mode: min
-space: {lr: [0.1, 0.01], batch_size: [32]}
-"""
+from tests.unit.config.task_files import FULL, SHORT, failure, load, make_project
 
 
 @pytest.fixture(autouse=True)
 def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("data/digits").mkdir(parents=True)
-    Path("runs/earlier").mkdir(parents=True)
-    Path("runs/earlier/run.json").write_text("{}")
-    Path("tasks.py").write_text("raise SystemExit('the task must not be imported')\n")
-
-
-def load(text: str, *overrides: str) -> ExperimentConfig:
-    Path("experiment.yaml").write_text(text)
-    return load_experiment("experiment.yaml", overrides)
-
-
-def failure(text: str, *overrides: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load(text, *overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    make_project()
 
 
 def changed(line: int, text: str, whole: str = FULL) -> str:
@@ -347,98 +286,6 @@ def test_several_problems_are_counted_and_the_first_line_is_told() -> None:
 @pytest.mark.parametrize("text", ["", "[1, 2]\n", "5\n"])
 def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     assert "an experiment file must be a mapping of keys to values, but got" in failure(text)
-
-
-@pytest.mark.parametrize(
-    ("override", "key", "value"),
-    [
-        ("epochs=3", "epochs", 3),
-        ("name=other", "name", "other"),
-        ("metric=a=b", "metric", ["a=b"]),
-        ("device=cuda:0", "device", "cuda:0"),
-        ("workers=", "workers", None),
-    ],
-)
-def test_an_override_wins_over_the_file(override: str, key: str, value: object) -> None:
-    assert getattr(load(FULL, override), key) == value
-
-
-def test_an_override_may_set_a_key_the_file_leaves_out() -> None:
-    assert load(SHORT, "seed=7").seed == 7
-
-
-def test_a_later_override_wins() -> None:
-    assert load(FULL, "epochs=3", "epochs=4").epochs == 4
-
-
-def test_an_override_reaches_into_the_space() -> None:
-    config = load(FULL, "space.lr=[1e-3]", "space.wd={uniform: [0, 1]}")
-    assert config.space["lr"] == Choice([0.001])
-    assert config.space["wd"].name == "uniform"
-    assert list(config.space) == ["lr", "width", "wd", "dropout"]
-
-
-def test_an_override_reaches_a_parameter_with_a_dot_in_its_name() -> None:
-    text = SHORT.replace("lr:", "opt.lr:")
-    assert load(text, "space.opt.lr=1").space["opt.lr"] == Constant(1)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["search=random", "num_trials=3"],
-        ["search.name=random", "search.trials=3"],
-        ["search=random", "search.trials=3"],
-        ["search={name: random, trials: 3}"],
-    ],
-)
-def test_an_override_may_change_the_search(overrides: list[str]) -> None:
-    config = load(SHORT, *overrides)
-    assert (config.search, config.num_trials) == ("random", 3)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key", "value"),
-    [
-        (["stopper.patience=3"], "stopper", {"name": "patience", "patience": 3}),
-        (["seeds=1", "stopper=asha", "stopper.eta=3"], "stopper", {"name": "asha", "eta": 3}),
-        (["seeds=1", "stopper=[asha, patience]"], "stopper", ["asha", "patience"]),
-        (["budget=10m"], "budget", "10m"),
-        (["budget=", "budget.epochs=9"], "budget", {"epochs": 9}),
-        (["goal.target=0.9"], "goal", {"target": 0.9}),
-        (["constraints.size=3"], "constraints", {"val_seconds": 2.5, "size": 3}),
-    ],
-)
-def test_an_override_may_change_how_far_trials_are_trained(
-    overrides: list[str], key: str, value: object
-) -> None:
-    assert getattr(load(FULL, *overrides), key) == value
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("stopper.patience=0", "override 'stopper.patience=0': `patience >= 1` must hold"),
-        ("budget.epochs=9", "override 'budget.epochs=9': `budget` is '30m', which has no keys"),
-        ("budget=10x", "override 'budget=10x': `budget`: a time must be a positive number"),
-        ("epochz=3", "override 'epochz=3': unknown key 'epochz'. Known: name, "),
-        ("epochz=3", "Did you mean 'epochs'?"),
-        ("epochs", "override 'epochs': an override is written key=value or key.sub=value."),
-        ("=3", "an override is written key=value"),
-        ("epochs=three", "override 'epochs=three': `epochs` must be an integer, but got 'three'"),
-        ("epochs.x=3", "override 'epochs.x=3': `epochs` has no keys below it."),
-        ("space.lrr=3", "override 'space.lrr=3': unknown parameter 'lrr'. Known: lr, width, "),
-        ("space.lrr=3", "Did you mean 'lr'?"),
-        ("space.lr={uniform: [1, 0]}", "}': `space.lr`: `low < high` must hold"),
-        ("epochs=[1", "override 'epochs=[1': not valid YAML"),
-        ("epochs=!!python/name:os.system x", "': tags are not allowed"),
-        ("name=\udce9", "must be UTF-8"),
-        ("search.nam=grid", "override 'search.nam=grid': unknown key of search 'nam'."),
-        ("backend=rey", "override 'backend=rey': unknown backend 'rey'."),
-    ],
-)
-def test_a_wrong_override_is_named(override: str, message: str) -> None:
-    assert message in failure(FULL, override)
 
 
 def test_a_config_cannot_be_changed() -> None:
