@@ -13,11 +13,6 @@ import cerebro
 from tests.integration.project import Project, make_project, wait_until
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def stopped_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run that has trained a part of its trials."""

@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 
 import cerebro
-from tests.integration.project import TASKS, Project, environment, make_project, wait_until
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path)
+from tests.integration.project import TASKS, environment, wait_until
 
 
 @pytest.mark.parametrize("command", ["status", "results", "doctor"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.integration.project import Project, make_project
+from tests.integration.project import make_project
 
 
 @pytest.fixture(scope="module")
@@ -17,12 +16,6 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str
     done = project.cerebro("run", "experiment.yaml", "stack=2", "space.lr=[0.1, 0.2, 0.3]")
     assert done.returncode == 0, done.stderr
     return project.folder, done.stderr
-
-
-@pytest.fixture
-def finished(finished_folder: tuple[Path, str], tmp_path: Path) -> Project:
-    shutil.copytree(finished_folder[0], tmp_path, dirs_exist_ok=True)
-    return Project(tmp_path)
 
 
 def test_a_run_says_how_its_trials_are_stacked(finished_folder):

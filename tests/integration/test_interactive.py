@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-from tests.integration.project import DEADLINE_S, Project, environment, make_project
+from tests.integration.project import DEADLINE_S, Project, environment
 
 TASK = """\
 import cerebro
@@ -29,11 +26,6 @@ result = cerebro.Experiment(name="typed", data="data", store="runs", workers=2).
 print(result.best.id, result.document.task, result.load("t0000").weight.shape)
 """
 EXPECTED = "__main__:Typed (5, 3)"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path)
 
 
 def run_python(project: Project, *arguments: str, typed: str = "") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,11 @@ import pytest
 from cerebro import Result, Steering
 from cerebro.storage import DirectoryStore
 from cerebro.storage.journal import read
-from tests.integration.project import DEADLINE_S, Project, make_project, wait_until
+from tests.integration.project import DEADLINE_S, Project, wait_until
 
 pytestmark = pytest.mark.slow
 
 Record = dict[str, Any]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path)
 
 
 @pytest.fixture
