@@ -33,13 +33,16 @@ cd "${SLURM_SUBMIT_DIR:-.}" || exit 1
 PATH="$PWD/.venv/bin:$PATH"
 export PYTHONUNBUFFERED=1
 
-srun --kill-on-bad-exit=0 cerebro run "$config" parallel=ddp "$@"
+# Since SLURM 22.05 a step does not get the cores of its job (sbatch -c) by itself.
+srun --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} \
+    cerebro run "$config" parallel=ddp "$@"
 code=$?
 
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
     echo "state saved: back into the queue"
     scontrol requeue "$SLURM_JOB_ID"
 elif [ "$code" -eq 75 ]; then
-    echo "state saved, but the job was put back 100 times already: hand it in again to go on"
+    echo "state saved, but the job was put back 100 times already: hand it in again to go on,"
+    echo "with output_dir=DIRECTORY of this one if its name has the number of the job"
 fi
 exit "$code"

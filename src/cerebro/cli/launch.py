@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -302,11 +302,12 @@ def show_job(job: int) -> None:
 
 
 def _section(experiment: Path, changes: list[str]) -> Mapping[str, object]:
-    """The `launch` section of a file."""
+    """The `launch` section of a file; what is none is refused with the rest of the file."""
     from cerebro.config.files import load_document
 
-    tree = cast("dict[str, Mapping[str, object]]", load_document(experiment, changes).tree)
-    return tree.get("launch") or {}
+    tree = load_document(experiment, changes).tree
+    found = tree.get("launch") if isinstance(tree, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _check(experiment: Path, changes: list[str], job: SlurmJob) -> bool:

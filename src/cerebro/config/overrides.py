@@ -12,8 +12,8 @@ from cerebro.types import Json
 
 #: Keys that may have a mapping below them whose keys are known elsewhere.
 _OPEN = ("search", "stopper", "goal", "budget", "constraints", "parallel", "launch")
-#: Of these, those where a string is short for a mapping with a name.
-_NAMED = ("search", "stopper")
+#: Of these, those where a string is short for a mapping with this key: `search: random`.
+SHORT_FOR = {"search": "name", "stopper": "name", "parallel": "mode"}
 
 
 def apply_overrides(document: Document, overrides: Sequence[str], keys: Iterable[str]) -> Document:
@@ -65,7 +65,7 @@ def _check_path(path: KeyPath, tree: dict[str, Json], keys: Sequence[str], where
             raise ConfigError(f"{where}: {unknown('parameter', name, below)}")
     elif top not in _OPEN:
         raise ConfigError(f"{where}: `{top}` has no keys below it.")
-    elif not isinstance(below, dict | None) and not (top in _NAMED and isinstance(below, str)):
+    elif not isinstance(below, dict | None) and not (top in SHORT_FOR and isinstance(below, str)):
         raise ConfigError(
             f"{where}: `{top}` is {show(below)}, which has no keys below it. Write it anew, as in "
             f"{top}={{...}}."
@@ -81,6 +81,5 @@ def _put(tree: dict[str, Json], path: KeyPath, value: Json) -> None:
     if below is None:
         below = {}
     elif not isinstance(below, dict):
-        # `search: random` is short for {name: random}; so it is with stoppers.
-        below = {"name": below}
+        below = {SHORT_FOR[top]: below}
     tree[top] = {**below, str(path[1]): value}

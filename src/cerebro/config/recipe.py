@@ -37,6 +37,9 @@ logger = logging.getLogger("cerebro.config")
 TASK = "cerebro.zoo.recipe:RecipeTask"
 AUGMENTED_TASK = "cerebro.zoo.recipe:AugmentedTask"
 
+#: No file with a task has them.
+_SECTIONS = frozenset(("model", "optimizer", "training"))
+
 #: Words of an objection to a request -> the key that it is about.
 _REQUEST_SIGNS: Sequence[tuple[str, KeyPath]] = (
     ("unknown search", ("search", "name")),
@@ -63,12 +66,12 @@ class RecipeExperiment(ExperimentConfig):
 
 
 def is_recipe(tree: Json) -> bool:
-    """Whether a file is a recipe: it says what to train by name.
+    """Whether a file is a recipe: it says what to train by name. One of its sections is enough.
 
-    >>> is_recipe({"model": {}, "training": {}}), is_recipe({"task": "tasks:Digits"})
+    >>> is_recipe({"model": {}, "trainin": {}}), is_recipe({"task": "tasks:Digits"})
     (True, False)
     """
-    return isinstance(tree, Mapping) and "task" not in tree and {"model", "training"} <= {*tree}
+    return isinstance(tree, Mapping) and "task" not in tree and bool(_SECTIONS & {*tree})
 
 
 def load_recipe(document: Document, path: Path, overrides: Sequence[str] = ()) -> RecipeExperiment:

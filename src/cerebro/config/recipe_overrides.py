@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from cerebro.config.overrides import SHORT_FOR
 from cerebro.config.recipe_schema import Recipe, section_keys
 from cerebro.config.yaml import Document, KeyPath, Place, parse_yaml
 from cerebro.errors import ConfigError
@@ -75,14 +76,15 @@ def dotted_names() -> Iterable[str]:
             yield f"{section}.{key}"
 
 
-def _put(tree: Json, path: KeyPath, value: Json, where: str) -> Json:
+def _put(tree: Json, path: KeyPath, value: Json, where: str, section: str = "") -> Json:
     if not path:
         return value
     if not isinstance(tree, Mapping | None):
-        if path == ("name",) or not isinstance(tree, str):
+        short = SHORT_FOR.get(section, "name")
+        if path == (short,) or not isinstance(tree, str):
             raise ConfigError(f"{where}: {show(tree)} has no keys below it.")
-        # `search: random` is short for {name: random}.
-        tree = {"name": tree}
+        tree = {short: tree}
     below = dict(tree or {})
-    below[str(path[0])] = _put(below.get(str(path[0])), path[1:], value, where)
+    key = str(path[0])
+    below[key] = _put(below.get(key), path[1:], value, where, key)
     return below

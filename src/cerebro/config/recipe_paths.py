@@ -11,7 +11,11 @@ from cerebro.config.resolve import check_run_name, resolve_path
 from cerebro.errors import UsageError
 from cerebro.search.wording import show
 
-_VARIABLE = re.compile(r"\$(?:(?P<bare>[A-Za-z_]\w*)|\{(?P<braced>[^}]*)\})")
+#: What stands in braces: a default may have braces of its own.
+_INSIDE = r"[^{}]*"
+for _ in range(3):
+    _INSIDE = rf"(?:[^{{}}]|\{{{_INSIDE}\}})*"
+_VARIABLE = re.compile(rf"\$(?:(?P<bare>[A-Za-z_]\w*)|\{{(?P<braced>{_INSIDE})\}}|\{{)")
 _BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>.*))?")
 #: What a job's variables stand for where there is no SLURM.
 OUTSIDE_SLURM: Mapping[str, str] = {
@@ -37,7 +41,7 @@ not set. Set it, or write ${SCRATCH:-/some/default}.
     known = os.environ if environment is None else environment
 
     def value(match: re.Match[str]) -> str:
-        inside = _BRACED.fullmatch(match["bare"] or match["braced"])
+        inside = _BRACED.fullmatch(match["bare"] or match["braced"] or "")
         if inside is None:
             raise UsageError(f"{show(text)} must name a variable in {match[0]}, as in ${{HOME}}.")
         name, default = inside["name"], inside["default"]

@@ -173,6 +173,14 @@ def test_what_is_wrong_with_a_file_is_found_before_the_job(experiment):
         launch.slurm(experiment, ["epochs=0"], dry_run=True)
 
 
+@pytest.mark.parametrize("wrong", [{"launch": 5}, [1]], ids=str)
+def test_a_file_that_is_wrong_as_a_whole_is_refused_before_the_job(wrong, experiment):
+    whole = {**yaml.safe_load(experiment.read_text()), **wrong} if "launch" in wrong else wrong
+    experiment.write_text(yaml.safe_dump(whole))
+    with pytest.raises(UsageError, match="must be a mapping"):
+        launch.slurm(experiment, time="10", dry_run=True)
+
+
 def test_a_job_is_shown_with_the_end_of_its_log(tmp_path, monkeypatch, capsys):
     log = tmp_path / "toy-7.out"
     log.write_text("rank 0 of 2 on n1 (pid 7)\n")

@@ -209,6 +209,22 @@ def test_a_default_may_be_given_and_may_have_variables_itself(monkeypatch):
     assert load(changed("out/run-1", "${SCRATCH:-$HERE/there}/run")).store == "/here/there"
 
 
+@pytest.mark.parametrize(
+    ("environment", "store"),
+    [({}, "/home/me/runs"), ({"A": "/a"}, "/a"), ({"B": "/b"}, "/b/runs")],
+    ids=str,
+)
+def test_a_default_may_have_braces_of_its_own(environment, store, monkeypatch):
+    for name, value in {"C": "/home/me", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert load(changed("out/run-1", "${A:-${B:-${C}}/runs}/run")).store == store
+
+
+def test_a_brace_that_is_not_closed_is_refused():
+    message = refused(changed("out/run-1", "'${A:-/there/run'"))
+    assert "must name a variable in ${, as in ${HOME}" in message
+
+
 def test_without_output_dir_a_run_is_named_after_its_file(tmp_path):
     found = load(RECIPE.replace("output_dir: out/run-1\n", ""))
     assert (found.store, found.name) == (str(tmp_path / "runs"), "recipe")

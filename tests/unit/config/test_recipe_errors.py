@@ -55,6 +55,13 @@ def test_wrong_overrides_say_which_and_list_what_exists(override, message):
         load(RECIPE, override)
 
 
+@pytest.mark.parametrize("section", ["model", "training", "optimizer"])
+def test_a_misspelt_section_is_told_with_those_that_exist(section):
+    message = refused(changed(f"\n{section}:", f"\n{section}x:"))
+    assert f"unknown key '{section}x'. Known: description, output_dir, " in message
+    assert f"Did you mean '{section}'?" in message
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [

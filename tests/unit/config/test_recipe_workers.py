@@ -30,6 +30,11 @@ def test_or_on_the_command_line() -> None:
     assert load(text, "workers_per_trial=null").workers_per_trial is None
 
 
+def test_a_word_for_parallel_is_its_mode_and_may_have_keys_beside_it() -> None:
+    asked = load(f"{RECIPE}parallel: ddp\n", "parallel.check_every=7").to_request().parallel
+    assert (asked.mode, asked.check_every) == (Mode.DDP, 7)
+
+
 def test_they_are_shown_and_what_is_shown_can_be_run_again() -> None:
     found = load(RECIPE, "workers_per_trial=2")
     shown = show_file(found, "recipe.yaml", ["workers_per_trial=2"])

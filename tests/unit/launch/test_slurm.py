@@ -68,7 +68,7 @@ def test_words_of_a_command_stay_words(tmp_path):
     ("code", "restarts", "said"),
     [
         (75, 99, ["state saved: back into the queue", "requeue 7"]),
-        (75, 100, ["state saved, but the job was put back 100 times already: hand it in again to"]),
+        (75, 100, ["state saved, but the job was put back 100 times already", "with output_dir="]),
         (0, 100, []),
         (1, 0, []),
     ],
@@ -287,3 +287,24 @@ def test_the_scripts_differ_in_their_names_and_files_alone():
     first, *others = map(rest, SCRIPTS)
     assert {script.stem for script in SCRIPTS} == {"cifar_cnn", "cifar_resnet", "mlp6"}
     assert others == [first, first]
+
+
+@pytest.mark.parametrize("cores", [None, "16"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_ranks_of_a_script_have_the_cores_of_its_job(script, cores, tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    write_command(folder, "srun", 'printf "%s\\n" "$@"')
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    slurm |= {} if cores is None else {"SLURM_CPUS_PER_TASK": cores}
+    done = subprocess.run(
+        ["bash", script],
+        env={**os.environ, **slurm, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [] if cores is None else ["--cpus-per-task=16"]
+    config = f"configs/{script.stem.replace('cifar', 'cifar10')}.yaml"
+    words = ["--kill-on-bad-exit=0", *expected, "cerebro", "run", config, "parallel=ddp"]
+    assert done.stdout.splitlines() == words
