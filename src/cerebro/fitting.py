@@ -35,6 +35,7 @@ from cerebro.track.steps import StepTimes
 from cerebro.track.text import show
 from cerebro.track.tracker import Tracker
 from cerebro.train.gang.place import GangPlace
+from cerebro.train.runner import import_task
 from cerebro.types import Split
 from cerebro.zoo.params import epoch_lr
 
@@ -291,8 +292,9 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
     alone = Division(mode=Mode.MOP, ranks=1, gangs=ground.workers, reason="")
     if not ground.has_gangs:
         return dataclasses.replace(alone, reason="as this backend has no gangs")
-    if isinstance(wish.task, Task) and wish.task.framework != "torch":
-        reason = f"as a task of {wish.task.framework!r} cannot be shared"
+    framework = _framework(wish.task)
+    if framework not in (None, "torch"):
+        reason = f"as a task of {framework!r} cannot be shared"
         return dataclasses.replace(alone, reason=reason)
     if trials != 1:
         return division
@@ -302,6 +304,15 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
         # Whatever else is wrong is for the run to tell.
         return dataclasses.replace(alone, reason=f"as its task cannot be shared: {error}")
     return divide(asked, workers=ground.workers, trials=trials, cost=cost)
+
+
+def _framework(task: Task | str) -> str | None:
+    """Who trains it; None where that is not known here."""
+    if isinstance(task, str):
+        # The workers of a run import it; that it cannot be is theirs to tell.
+        with contextlib.suppress(UsageError):
+            task = import_task(task)
+    return None if isinstance(task, str) else task.framework
 
 
 def _sized(asked: Parallel, ground: FitGround) -> Parallel:

@@ -184,6 +184,18 @@ def test_ranks_of_one_machine_are_divided_by_the_number_of_trials(home, ranks, t
     assert [trial.status for trial in result.trials] == ["finished"] * trials
 
 
+def test_trials_of_a_task_that_cannot_be_shared_hop_though_it_is_only_named(home):
+    experiment = Experiment(
+        name="named", data=home / "data", store=home / "runs", backend="inline", workers=4
+    )
+    given = {"batch_size": 8, "parallel": "auto", "progress": False}
+    result = experiment.run_fit("cerebro.testing.toy:ToyTask", {"lr": [0.1, 0.2]}, 1, **given)
+    told = result.document.spec["parallel"]
+    assert told["mode"] == "mop"
+    assert told["reason"] == "as a task of 'cerebro.testing.toy:ToyFramework' cannot be shared"
+    assert [trial.status for trial in result.trials] == ["finished"] * 2
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
