@@ -21,7 +21,7 @@ from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_budget
 from cerebro.run.parallel import Division, Mode, Parallel, StepCost, compare, divide
-from cerebro.run.request import Request, choose, resolve
+from cerebro.run.request import Request, choose, is_stack_asked, resolve
 from cerebro.run.signals import Broken, StopRequested
 from cerebro.run.spec import read_document
 from cerebro.storage import Store, layout, open_store
@@ -295,6 +295,9 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
     framework = _framework(wish.task)
     if framework not in (None, "torch"):
         reason = f"as a task of {framework!r} cannot be shared"
+        return dataclasses.replace(alone, reason=reason)
+    if is_stack_asked(request):
+        reason = f"as a stack of trials (stack={request.stack}) is trained by one worker"
         return dataclasses.replace(alone, reason=reason)
     if trials != 1:
         return division

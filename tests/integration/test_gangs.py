@@ -196,6 +196,18 @@ def test_trials_of_a_task_that_cannot_be_shared_hop_though_it_is_only_named(home
     assert [trial.status for trial in result.trials] == ["finished"] * 2
 
 
+@pytest.mark.parametrize("rates", [[0.1], [0.1, 0.2]], ids=["one trial", "two trials"])
+def test_trials_that_are_to_be_stacked_hop(home, rates):
+    experiment = Experiment(
+        name="stacked", data=home / "data", store=home / "runs", backend="inline", workers=4
+    )
+    given = {"global_batch_size": 8, "parallel": "auto", "stack": 4, "progress": False}
+    result = experiment.run_fit(GangTask(), {"lr": rates}, 1, **given)
+    told = result.document.spec["parallel"]
+    reason = "as a stack of trials (stack=4) is trained by one worker"
+    assert (told["mode"], told["reason"]) == ("mop", reason)
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

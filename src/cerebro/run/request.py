@@ -263,10 +263,15 @@ def wrong_batch_sizes(request: Request) -> str | None:
     )
 
 
+def is_stack_asked(request: Request) -> bool:
+    """Whether trials are to be stacked, whether that pays or not."""
+    return not request.folds and request.stack not in (False, "auto", "probe")
+
+
 def _stack(request: Request, gang: int) -> Setting:
     if gang == 1:
         return request.stack
-    if request.stack in (False, "auto", "probe"):
+    if not is_stack_asked(request):
         return False
     raise UsageError(
         f"trials are trained in stacks or by several workers each, but got stack={request.stack} "
