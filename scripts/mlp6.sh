@@ -42,7 +42,7 @@ if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
     echo "state saved: back into the queue"
     scontrol requeue "$SLURM_JOB_ID"
 elif [ "$code" -eq 75 ]; then
-    echo "state saved, but the job was put back 100 times already: hand it in again to go on,"
-    echo "with output_dir=DIRECTORY of this one if its name has the number of the job"
+    echo "state saved, but the job was put back 100 times already:"
+    echo "hand it in again, with output_dir=DIRECTORY of this one if that has the job's number"
 fi
 exit "$code"

@@ -17,7 +17,7 @@ from typing import NoReturn, TypeAlias
 
 from cerebro.backend.gang.interface import address_towards
 from cerebro.backend.gang.muster import Muster
-from cerebro.backend.gang.outcome import exit_code_of
+from cerebro.backend.gang.outcome import exit_code_of, is_stop
 from cerebro.backend.gang.post import Post
 from cerebro.backend.gang.rendezvous import Rendezvous, find_rendezvous, split_address
 from cerebro.backend.gang.seek import find_muster
@@ -98,22 +98,23 @@ def _lead(place: Rendezvous, run: str, work: Callable[[], int], count_nodes: Cou
         return work()
 
     with node:
-        return _drive(prepared, muster)
+        return drive(prepared, muster)
 
 
-def _drive(work: Callable[[], int], muster: Muster) -> int:
+def drive(work: Callable[[], int], muster: Muster) -> int:
     """Do the work, and tell the other nodes how it has ended."""
-    code = 1
+    code, is_stopped = 1, False
     try:
         code = work()
+        is_stopped = code in (_SAVED, RunInterrupted.exit_code)
     except BaseException as error:
-        code = exit_code_of(error)
+        code, is_stopped = exit_code_of(error), is_stop(error)
         raise
     finally:
         # Nothing cuts the end short, which is the same whoever asks for it.
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
-        muster.dismiss(code, is_stopped=code in (_SAVED, RunInterrupted.exit_code))
+        muster.dismiss(code, is_stopped=is_stopped)
     return code
 
 

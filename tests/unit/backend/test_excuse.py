@@ -150,8 +150,9 @@ def test_what_fails_after_the_run_has_ended_is_not_told(
     assert "the other processes are told" not in caplog.text
 
 
+@pytest.mark.parametrize("signalled", [SystemExit(75), KeyboardInterrupt()], ids=repr)
 def test_a_signal_to_stop_while_the_last_one_is_waited_for_does_not_change_how_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
+    signalled: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch system would put a job back into its queue that can never run."""
     address = f"127.0.0.1:{free_port()}"
@@ -162,7 +163,7 @@ def test_a_signal_to_stop_while_the_last_one_is_waited_for_does_not_change_how_i
     def sleep(seconds: float) -> None:
         """As a handler of signals does that comes in between, once one of two is there."""
         if there.is_set():
-            raise SystemExit(75)
+            raise signalled
         time.sleep(seconds)
 
     monkeypatch.setattr(muster, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
@@ -176,7 +177,7 @@ def test_a_signal_to_stop_while_the_last_one_is_waited_for_does_not_change_how_i
 def test_what_is_known_or_was_started_by_people_is_not_told(spots: list[Rendezvous]) -> None:
     spots[1].met.set()
     with socket.create_server(split_address(spots[0].address)) as listener:
-        for spot in (spots[1], replace(spots[1], kind=Kind.FLAGS)):
+        for spot in (spots[1], replace(spots[1], kind=Kind.FLAGS, met=threading.Event())):
             with pytest.raises(DataError):
                 fail(spot, DataError("no"))
         listener.setblocking(False)

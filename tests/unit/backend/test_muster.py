@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from cerebro import __version__
-from cerebro.backend.gang import muster
+from cerebro.backend.gang import muster, seek
 from cerebro.backend.gang.muster import mustered
 from cerebro.backend.gang.rendezvous import Kind, Rendezvous, read_flags
 from cerebro.backend.limits import START, Limits
@@ -258,6 +258,50 @@ def test_a_launched_process_that_is_gone_ends_the_run():
         caller.close()
         wait_for(lambda: failures, "the failure")
     assert "n1 has left with rank 1" in str(failures[0])
+
+
+def start_of_job(kind: Kind) -> list[Rendezvous]:
+    return [replace(spot, kind=kind, key="job 7") for spot in spots()]
+
+
+@pytest.mark.parametrize("run", ["cifar", "mnist"])
+def test_a_launched_process_that_is_sent_away_for_good_ends_the_run(run, monkeypatch):
+    """Nobody would start it again, and all would wait for it."""
+    leading, other = start_of_job(Kind.SLURM)
+    monkeypatch.setattr(seek, "REFUSED_S", 0.0)
+    monkeypatch.setattr(muster, "LINGER_S", 0.0)
+    failures = []
+    with mustered(leading, "cifar") as place:
+        place.on_failure = failures.append
+        if run == "cifar":
+            other = replace(other, world=3)
+        with pytest.raises(UsageError, match="rank 0 refuses this process: the n"):
+            seek.find_muster(other, run, lambda: None)
+        wait_for(lambda: failures, "the failure")
+    assert "rank 1 cannot take part: the n" in str(failures[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        (Kind.FLAGS, {"run": "mnist", "last": True}),
+        (Kind.SLURM, {"run": "mnist", "last": False}),
+        (Kind.SLURM, {"run": "mnist", "last": True, "key": "job 8"}),
+    ],
+    ids=["started by people", "asks again", "of another start"],
+)
+def test_others_that_are_sent_away_do_not_end_it(kind, changed, monkeypatch, caplog):
+    leading, _ = start_of_job(kind)
+    monkeypatch.setattr(muster, "LINGER_S", 0.0)
+    failures = []
+    with mustered(leading, "cifar") as place:
+        place.on_failure = failures.append
+        caller = Caller(place.address, **{**HELLO, "key": "job 7", **changed})
+        assert "refused" in caller.hear()
+        assert caller.hear() == {}
+    caller.close()
+    assert not failures
+    assert "a process is sent away: the" in caplog.text
 
 
 def test_a_process_whose_rank_is_not_needed_hears_so_and_may_leave(caplog):

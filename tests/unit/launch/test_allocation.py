@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import concurrent.futures
 import signal
+import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from cerebro.errors import UsageError
-from cerebro.launch.allocation import read_place, run_over_nodes
+from cerebro.backend.gang import muster
+from cerebro.backend.gang.muster import Muster
+from cerebro.backend.gang.rendezvous import Kind, read_flags
+from cerebro.backend.gang.seek import find_muster
+from cerebro.errors import DiskFullError, UsageError
+from cerebro.launch.allocation import drive, read_place, run_over_nodes
 from cerebro.launch.ray_node import read_resources
+from tests.ports import free_port
 
 STEP = {
     "SLURM_JOB_ID": "7",
@@ -73,3 +82,34 @@ def test_one_node_just_runs(handlers):
         raise AssertionError("there is nobody to wait for")
 
     assert run_over_nodes("toy", lambda: 75, count_nodes) == 75
+
+
+def test_a_node_that_comes_later_hears_that_the_disk_of_the_first_is_full(handlers, monkeypatch):
+    """Its code is that of a run which was asked to stop, but nobody has asked the others."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = [read_flags(nodes=2, procs=1, node=n, master=address) for n in range(2)]
+    first, second = (replace(spot, kind=Kind.SLURM) for spot in flags)
+    ahead_s = 0.0
+    heard = []
+
+    def follow():
+        with find_muster(second, "toy", lambda: None) as post:
+            return post.hear(60.0)
+
+    def work():
+        raise DiskFullError("no space left.")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+
+        def sleep(seconds):
+            nonlocal ahead_s
+            ahead_s += 1.0
+            if ahead_s == 2.0:
+                heard.append(pool.submit(follow))
+            time.sleep(seconds)
+
+        clock = SimpleNamespace(monotonic=lambda: min(ahead_s, 2.0), sleep=sleep)
+        monkeypatch.setattr(muster, "time", clock)
+        with pytest.raises(DiskFullError):
+            drive(work, Muster(first, "toy"))
+        assert [each.result()["done"] for each in heard] == [75]

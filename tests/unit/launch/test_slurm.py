@@ -68,7 +68,7 @@ def test_words_of_a_command_stay_words(tmp_path):
     ("code", "restarts", "said"),
     [
         (75, 99, ["state saved: back into the queue", "requeue 7"]),
-        (75, 100, ["state saved, but the job was put back 100 times already", "with output_dir="]),
+        (75, 100, ["state saved, but the job was put back 100 times already", "hand it in again"]),
         (0, 100, []),
         (1, 0, []),
     ],

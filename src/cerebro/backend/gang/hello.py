@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro import __version__
 from cerebro.backend.gang.post import WORD, clean_line
-from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 
 #: More ranks than anybody has.
 _MOST = 1 << 31
@@ -21,14 +21,26 @@ _WORDS = {
 }
 
 
-def hello_of(rendezvous: Rendezvous, run: str) -> dict[str, object]:
-    """The first message of a process."""
+def hello_of(rendezvous: Rendezvous, run: str, *, is_last: bool = False) -> dict[str, object]:
+    """The first message of a process; the last one if it ends when it is sent away again."""
     return {
         **_expected(rendezvous, run),
         "first": rendezvous.first,
         "local": rendezvous.local,
         "host": socket.gethostname(),
+        "last": is_last,
     }
+
+
+def gives_up(hello: Mapping[str, Any], own: Rendezvous) -> bool:
+    """Whether a process that is sent away belongs to this start, and does not come again.
+
+    Args:
+        own: The place of the process with rank 0.
+    """
+    is_launched = own.kind is not Kind.FLAGS and own.key != ""
+    is_ours = _is_hello(hello) and hello["key"] == own.key
+    return is_launched and is_ours and hello.get("last") is True
 
 
 def objection(hello: Mapping[str, Any], own: Rendezvous, run: str) -> str | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro.backend.gang.hello import name_ranks, objection
+from cerebro.backend.gang.hello import gives_up, name_ranks, objection
 from cerebro.backend.gang.interface import address_towards, listening_address
 from cerebro.backend.gang.notice import Notice
 from cerebro.backend.gang.outcome import exit_code_of, is_stop
@@ -128,6 +128,7 @@ class Muster:
         self._is_stopping = False
         self._is_alone = False
         self._came: set[int] = set()
+        self._refusals: set[str] = set()
         self._wake, waker = socket.socketpair()
         self._waker = waker
         if rendezvous.is_borrowed:
@@ -187,7 +188,7 @@ class Muster:
         deadline = time.monotonic() + linger_s
         try:
             # A signal to stop ends the waiting; how the run has ended stays what it is.
-            with contextlib.suppress(SystemExit):
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 while self._missing(self._came) and time.monotonic() < deadline:
                     time.sleep(0.05)
         finally:
@@ -246,6 +247,7 @@ class Muster:
                 refusal = self._enlist(agent, message)
                 if refusal is not None:
                     agent.post.say({"refused": refusal})
+                    self._tell_of_refusal(message, refusal)
                     self._forget(agent, selector)
                     return
                 agent.post.say({"gang": self.gang, "threads": self._threads})
@@ -280,6 +282,15 @@ class Muster:
         agent.first, agent.local, agent.host = first, local, clean_line(hello["host"])
         self._came |= set(ranks)
         return None
+
+    def _tell_of_refusal(self, hello: Mapping[str, Any], refusal: str) -> None:
+        """Who is sent away for good ends the run if no one starts it again."""
+        if refusal not in self._refusals:
+            self._refusals.add(refusal)
+            logger.warning("a process is sent away: %s", refusal)
+        if gives_up(hello, self._rendezvous):
+            told = f"rank {hello['first']} cannot take part: {refusal}"
+            self._failures.tell(WorkerError(f"{clean_line(hello['host'])}: {told}"))
 
     def _forget(self, agent: _Agent, selector: selectors.BaseSelector) -> None:
         selector.unregister(agent.post)

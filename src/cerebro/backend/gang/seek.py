@@ -38,14 +38,15 @@ def find_muster(rendezvous: Rendezvous, run: str, check: Callable[[], None]) -> 
     refused_since: float | None = None
     is_told = False
     while True:
+        is_last = refused_since is not None and time.monotonic() - refused_since > REFUSED_S
         try:
-            post = search.ask()
+            post = search.ask(is_last=is_last)
             if post is not None:
                 return post
         except UsageError:
-            refused_since = refused_since or time.monotonic()
-            if time.monotonic() - refused_since > REFUSED_S:
+            if is_last:
                 raise
+            refused_since = refused_since or time.monotonic()
         check()
         waited_s = time.monotonic() - began
         if waited_s > rendezvous.patience_s:
@@ -77,7 +78,7 @@ class _Search:
         #: What rank 0 said when it sent this process away, unless it is gone since.
         self.refusal: UsageError | None = None
 
-    def ask(self) -> Post | None:
+    def ask(self, *, is_last: bool = False) -> Post | None:
         """The muster's answer; None if there is no muster yet."""
         own = self._rendezvous
         address: str | None = own.address
@@ -92,7 +93,7 @@ class _Search:
             self.why, self.refusal = error.strerror or str(error), None
             return None
         try:
-            post.say(hello_of(own, self._run))
+            post.say(hello_of(own, self._run, is_last=is_last))
             answer = self._hear(post)
             if "refused" in answer:
                 told = f"refuses this process: {clean_line(answer['refused'], WORD)}"
