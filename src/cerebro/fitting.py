@@ -23,10 +23,10 @@ from cerebro.run.outlook import Place, Plan, warn_of_budget
 from cerebro.run.parallel import Division, Mode, Parallel, StepCost, compare, divide
 from cerebro.run.request import Request, choose, is_stack_asked, resolve
 from cerebro.run.signals import Broken, StopRequested
-from cerebro.run.spec import read_document
+from cerebro.run.spec import RunSpec, read_document
 from cerebro.storage import Store, layout, open_store
 from cerebro.storage.working import published
-from cerebro.task import RunFacts, Task
+from cerebro.task import Task
 from cerebro.track.efficiency import Summary
 from cerebro.track.npz import NpzTracker
 from cerebro.track.plain import closing_lines
@@ -35,8 +35,8 @@ from cerebro.track.steps import StepTimes
 from cerebro.track.text import show
 from cerebro.track.tracker import Tracker
 from cerebro.train.gang.place import GangPlace
-from cerebro.train.runner import import_task
-from cerebro.types import Split
+from cerebro.train.runner import facts_of, import_task
+from cerebro.types import Params
 from cerebro.zoo.params import epoch_lr
 
 logger = logging.getLogger("cerebro.run")
@@ -120,7 +120,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
             stopper=stopper,
             trackers=[
                 *trackers_for(root, wish.progress, logs),
-                *_curves(root, request, dataset, division.ranks),
+                *_curves(root, spec, dataset),
                 steps,
             ],
         )
@@ -159,13 +159,19 @@ def _last_word(result: Result) -> str:
     return "; ".join(lines)
 
 
-def _curves(root: str, request: Request, dataset: Dataset, ranks: int) -> list[Tracker]:
+def _curves(root: str, spec: RunSpec, dataset: Dataset) -> list[Tracker]:
     """Who writes the curves of a recipe's trials, whose params tell learning rates."""
-    if not {"optimizer.lr", "training.n_epochs"} <= request.space.keys():
+    if not {"optimizer.lr", "training.n_epochs"} <= spec.space.keys():
         return []
-    rows = tuple(shard.rows for shard in dataset.shards(Split.TRAIN))
-    facts = RunFacts(shard_rows=rows, workers=ranks)
-    return [NpzTracker(root, ranks=ranks, rate_at=lambda params, n: epoch_lr(params, facts, n))]
+    facts = [
+        facts_of(dataset, workers=spec.gang, held_out=spec.held_out(fold))
+        for fold in range(max(1, spec.folds))
+    ]
+
+    def rate_at(params: Params, repeat: int, epoch: int) -> float:
+        return epoch_lr(params, facts[repeat if spec.folds else 0], epoch)
+
+    return [NpzTracker(root, ranks=spec.gang, rate_at=rate_at)]
 
 
 def _follow(ground: FitGround, request: Request, wish: FitWish, spot: Rendezvous) -> None:

@@ -44,7 +44,7 @@ class RunFacts:
     4
     """
 
-    #: Rows of each train shard.
+    #: Rows of each shard that a trial is trained on: with folds, some are held out.
     shard_rows: tuple[int, ...]
     #: Workers that train a trial together: 1 when trials hop.
     workers: int = 1

@@ -56,11 +56,11 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def train(path: Path | str, *overrides: str) -> tuple[Result, Path]:
+def train(path: Path | str, *overrides: str, folds: int | None = None) -> tuple[Result, Path]:
     """Run a recipe; its result and its directory."""
     config = load_file(path, overrides)
     assert isinstance(config, RecipeExperiment)
-    config = config.prepare(lambda text: None)
+    config = config.prepare(lambda text: None).model_copy(update={"folds": folds})
     check_pictures(config)
     experiment = open_experiment(config, Path(path))
     with located(config, Path(path), overrides):
@@ -211,6 +211,15 @@ def test_the_rates_of_trials_that_hop_are_not_scaled_by_the_number_of_workers():
     assert curves == [pytest.approx([0.01, 0.001]), pytest.approx([0.1, 0.01])]
     saved = [saved_lr(run, trial) for trial in ("t0000", "t0001")]
     assert saved == pytest.approx([0.001, 0.01])
+
+
+def test_with_folds_an_epoch_of_the_schedule_is_one_of_the_shards_that_a_trial_is_trained_on():
+    Path("recipe.yaml").write_text(RECIPE)
+    drop = "training.lr_schedule=[{start_epoch: 2, multiplier: 0.1}]"
+    _, run = train("recipe.yaml", drop, "training.n_epochs=3", folds=2)
+    for trial in ("t0000", "t0001"):
+        assert history(run / "trials" / trial)["lr"].tolist() == pytest.approx([0.01, 0.01, 0.001])
+        assert saved_lr(run, trial) == pytest.approx(0.001)
 
 
 def test_a_run_shows_the_graph_of_its_model_in_tensorboard():

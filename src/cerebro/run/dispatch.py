@@ -47,7 +47,8 @@ class Dispatcher:
         spec, visit = self._spec, start.visit
         params = tuple([live.params[trial] for trial in start.trials])
         is_training = visit.phase is mop.Phase.TRAIN
-        split, shard = self._place(visit, live.fold)
+        held_out = spec.held_out(live.fold or 0)
+        split, shard = self._place(visit, held_out)
         call = VisitCall(
             unit=visit.unit,
             trials=start.trials,
@@ -58,7 +59,7 @@ class Dispatcher:
             steps=spec.train_shards,
             split=split,
             shard=shard,
-            is_held_out=live.fold is not None and not is_training,
+            held_out=held_out,
             verify=not (self.verifier and self.verifier.has_checked(split, shard)),
             attempt=live.attempt_at(visit.attempt),
             batch_size=spec.batch_size_of(params[0]),
@@ -77,15 +78,12 @@ class Dispatcher:
         self._backend.submit(worker, call, source, consume=consume)
         self._reporter.started(call, worker, live.alive, after_save=after_save)
 
-    def _place(self, visit: mop.Visit, fold: int | None) -> tuple[Split, int]:
+    def _place(self, visit: mop.Visit, held_out: tuple[int, int]) -> tuple[Split, int]:
         """Where the shard of a visit is; of folds each holds out another run of train shards."""
-        is_training = visit.phase is mop.Phase.TRAIN
-        if fold is None:
-            return Split.TRAIN if is_training else Split.VAL, visit.shard
-        first = fold * self._spec.val_shards
-        if is_training:
-            return Split.TRAIN, visit.shard + (self._spec.val_shards if visit.shard >= first else 0)
-        return Split.TRAIN, first + visit.shard
+        first, end = held_out
+        if visit.phase is mop.Phase.TRAIN:
+            return Split.TRAIN, visit.shard + (end - first if visit.shard >= first else 0)
+        return (Split.TRAIN, first + visit.shard) if end else (Split.VAL, visit.shard)
 
     def take(self, worker: int) -> tuple[Source, float]:
         """A worker is through: the state its visit read, to be dropped, and when it started."""

@@ -99,6 +99,11 @@ class RunSpec:
             return int(str(whole))
         return self.gang * int(str(params.get("batch_size", self.batch_size)))
 
+    def held_out(self, repeat: int) -> tuple[int, int]:
+        """Train shards that the n-th repeat of a configuration is only evaluated on: from, to."""
+        first = repeat * self.val_shards
+        return (first, first + self.val_shards) if self.folds else (0, 0)
+
     def to_json(self) -> dict[str, Json]:
         return cast("dict[str, Json]", asdict(self))
 

@@ -25,8 +25,9 @@ NAMES = {
     "val_accuracy": "val_acc",
 }
 
-#: The learning rate at the end of an epoch, counted from 0, of a trial with these params.
-RateAt = Callable[[Params, int], float]
+#: The learning rate at the end of an epoch, of a trial with these params that is the n-th repeat
+#: of its configuration: both count from 0, and the epoch comes last.
+RateAt = Callable[[Params, int, int], float]
 
 
 class NpzTracker:
@@ -42,7 +43,7 @@ class NpzTracker:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     tracker = NpzTracker(directory, ranks=2, rate_at=lambda params, epoch: 0.1)
+    ...     tracker = NpzTracker(directory, ranks=2, rate_at=lambda params, repeat, epoch: 0.1)
     ...     tracker.record(TrialAdded(trial=0, params={}))
     ...     tracker.record(EpochFinished(trial=0, epoch=0, metrics={"val_loss": 0.5}, seconds=1.5))
     ...     tracker.close()
@@ -56,6 +57,7 @@ class NpzTracker:
         self._ranks = ranks
         self._rate_at = rate_at
         self._params: dict[int, Params] = {}
+        self._repeats: dict[int, int] = {}
         self._epochs: dict[int, dict[int, tuple[float, Metrics]]] = {}
         self._stale: set[int] = set()
         self._pace = Pace(HOLD_S, rest=20.0)
@@ -64,6 +66,7 @@ class NpzTracker:
         match record:
             case TrialAdded():
                 self._params[record.trial] = record.params
+                self._repeats[record.trial] = record.repeat
                 self._epochs[record.trial] = {}
             case EpochFinished():
                 epochs = self._epochs.setdefault(record.trial, {})
@@ -100,7 +103,8 @@ class NpzTracker:
             NAMES.get(name, name): np.array([metrics.get(name, math.nan) for _, metrics in found])
             for name in names
         }
-        rates = [self._rate_at(params, number) for number in numbers]
+        repeat = self._repeats.get(trial, 0)
+        rates = [self._rate_at(params, repeat, number) for number in numbers]
         return {
             **arrays,
             "lr": np.array(rates),

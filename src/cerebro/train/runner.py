@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from cerebro.data import open_dataset, permutation
+from cerebro.data import Dataset, open_dataset, permutation
 from cerebro.errors import DataError, MissingDependencyError, UsageError
 from cerebro.spec import MiniBatchSpec
 from cerebro.storage import open_store
@@ -40,6 +40,7 @@ __all__ = [
     "FRAMEWORKS",
     "VisitRunner",
     "describe_task",
+    "facts_of",
     "has_own_state",
     "import_task",
     "make_framework",
@@ -85,6 +86,7 @@ class VisitRunner:
         # As it came: a framework may let it set itself up.
         self._described = describe_task(self.task)
         require_untold(self.task)
+        self._held_out = (0, 0)
         self._tell_facts(ranks)
         self.framework = make_framework(self.task, device=device, threads=threads, worker=worker)
         # NumPy loads its generators at first use, which takes longer than many a visit.
@@ -111,6 +113,9 @@ class VisitRunner:
     ) -> tuple[State | None, VisitReport]:
         """Run a visit. The state is None after an evaluation."""
         call = replace(call, params=tuple(ParamDict(params) for params in call.params))
+        if call.held_out != self._held_out:
+            self._held_out = call.held_out
+            self._tell_facts(self._ranks)
         began = time.perf_counter()
         shard = self.dataset.open_shard(call.split, call.shard, verify=call.verify)
         opened_s = time.perf_counter() - began
@@ -134,8 +139,10 @@ class VisitRunner:
         return self.framework.survey(call, self.dataset.open_shard(Split.TRAIN, 0))
 
     def _tell_facts(self, workers: int) -> None:
-        rows = tuple(shard.rows for shard in self.dataset.shards(Split.TRAIN))
-        tell(self.task, "facts", RunFacts(shard_rows=rows, workers=workers))
+        """What the task may know of the trial that it is about to build."""
+        self._ranks = workers
+        facts = facts_of(self.dataset, workers=workers, held_out=self._held_out)
+        tell(self.task, "facts", facts)
 
     def free(self) -> None:
         """Give back memory that is kept for later visits."""
@@ -144,6 +151,15 @@ class VisitRunner:
     def close(self) -> None:
         """Give back what it changed in this process."""
         self.framework.close()
+
+
+def facts_of(dataset: Dataset, *, workers: int = 1, held_out: tuple[int, int] = (0, 0)) -> RunFacts:
+    """What a task is told of trials that are not trained on the shards held out: from, to."""
+    first, end = held_out
+    shards = dataset.shards(Split.TRAIN)
+    return RunFacts(
+        shard_rows=tuple(shard.rows for shard in (*shards[:first], *shards[end:])), workers=workers
+    )
 
 
 def make_framework(task: Task, *, device: str, threads: int, worker: int = 0) -> Framework:

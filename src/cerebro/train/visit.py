@@ -60,12 +60,14 @@ class VisitCall:
     limit: int | None = None
     #: The leader of a gang does it alone, for comparison.
     is_alone: bool = False
-    #: Evaluate, though the shard is one of the train split: this trial is never trained on it.
-    is_held_out: bool = False
+    #: Shards of the train split, from one to before another, that its trials are evaluated on and
+    #: never trained on.
+    held_out: tuple[int, int] = (0, 0)
 
     @property
     def is_training(self) -> bool:
-        return self.split is Split.TRAIN and not self.is_held_out
+        first, end = self.held_out
+        return self.split is Split.TRAIN and not first <= self.shard < end
 
     @property
     def visits(self) -> int:

@@ -14,7 +14,7 @@ from cerebro.track.tracker import Tracker
 
 
 def make_tracker(directory: Path) -> NpzTracker:
-    return NpzTracker(directory, ranks=4, rate_at=lambda params, epoch: 0.1 / (epoch + 1))
+    return NpzTracker(directory, ranks=4, rate_at=lambda params, repeat, epoch: 0.1 / (epoch + 1))
 
 
 def epoch(number: int, trial: int = 0, **metrics: float) -> EpochFinished:

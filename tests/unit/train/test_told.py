@@ -39,6 +39,22 @@ def test_a_frozen_task_is_told_too(tmp_path):
     assert sums["error"] == pytest.approx(sums["loss"], rel=1e-5)
 
 
+@pytest.mark.parametrize("is_training", [True, False], ids=["trained", "evaluated"])
+def test_a_task_is_told_of_the_shards_that_the_trial_is_trained_on(tmp_path, is_training):
+    make_data(tmp_path / "data", rows=54)
+    task = FrozenTask()
+    runner = VisitRunner(task, str(tmp_path / "data"), device="cpu", ranks=2)
+    whole = task.facts.shard_rows
+    state, _ = runner.run(make_call(held_out=(0, 1), shard=1), None, allocate)
+    if not is_training:
+        runner.run(make_call(held_out=(0, 1), shard=0), state, allocate)
+    found = task.facts
+    runner.run(make_call(), state, allocate)
+    runner.close()
+    assert (found.shard_rows, found.workers) == (whole[1:], 2)
+    assert task.facts.shard_rows == whole
+
+
 class OwnMeterTask(LineTask):
     meter = [0.0]  # type: ignore[assignment]  # noqa: RUF012
 
