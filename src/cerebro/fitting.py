@@ -30,7 +30,8 @@ from cerebro.task import Task
 from cerebro.track.efficiency import Summary
 from cerebro.track.npz import NpzTracker
 from cerebro.track.plain import closing_lines
-from cerebro.track.shown import trackers_for
+from cerebro.track.shown import is_shown, trackers_for
+from cerebro.track.stderr import told_on_stderr
 from cerebro.track.steps import StepTimes
 from cerebro.track.text import show
 from cerebro.track.tracker import Tracker
@@ -80,13 +81,14 @@ class FitWish:
 def run_fit(ground: FitGround, request: Request, wish: FitWish) -> None:
     """Carry a run to its end; or give it the ranks of this process, if others lead it."""
     spot = ground.rendezvous
-    if spot is None or not spot.is_spread:
-        _lead(ground, request, wish)
-    elif spot.is_leading:
-        with mustered(spot, request.name, request.threads_per_worker) as muster:
-            _lead(ground, request, wish, muster)
-    else:
-        _follow(ground, request, wish, spot)
+    with told_on_stderr() if is_shown(wish.progress) else contextlib.nullcontext():
+        if spot is None or not spot.is_spread:
+            _lead(ground, request, wish)
+        elif spot.is_leading:
+            with mustered(spot, request.name, request.threads_per_worker) as muster:
+                _lead(ground, request, wish, muster)
+        else:
+            _follow(ground, request, wish, spot)
 
 
 def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | None = None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -16,6 +18,8 @@ from cerebro import Experiment, Task
 from cerebro.backend.gang.rendezvous import read_flags
 from cerebro.errors import ReplicaError
 from tests.experiments import outcome
+from tests.integration.project import DEADLINE_S
+from tests.processes import ROOT
 from tests.unit.backend.ganging import GangTask, make_home
 
 
@@ -229,6 +233,42 @@ def test_every_rank_says_who_it_is(home, caplog, asked, expected):
     experiment.run_fit(GangTask(), rates, 1, global_batch_size=8, progress=False, **asked)
     told = [said for said in caplog.messages if said.startswith("rank ")]
     assert told == [said.replace("HOST", socket.gethostname()) for said in expected]
+
+
+SCRIPT = """\
+import logging
+from cerebro import Experiment
+from tests.unit.backend.ganging import GangTask
+
+{setting}
+experiment = Experiment(name="told", data="data", store="runs", backend="inline", workers=2)
+experiment.run_fit(
+    GangTask(), {{"lr": [0.1]}}, 1, batch_size=4, parallel="auto", workers_per_trial=2,
+    progress={progress},
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "progress", "times"),
+    [("", True, 1), ("logging.basicConfig(level=logging.INFO)", True, 1), ("", False, 0)],
+    ids=["shown", "with logging of its own", "silent"],
+)
+def test_a_script_tells_why_and_who_and_how_it_went_where_progress_is_shown(
+    home, setting, progress, times
+):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(setting=setting, progress=progress)],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    for line in ("parallel ddp: 1 gang of 2", "rank 0 of 2", "rank 1 of 2", "a step took "):
+        assert done.stderr.count(line) == times, done.stderr
+    assert progress or done.stderr == ""
 
 
 @pytest.mark.parametrize("backend", ["inline", "local"])

@@ -32,6 +32,7 @@ from cerebro.storage import DirectoryStore, Store, layout, open_store
 from cerebro.track.board import FAILED
 from cerebro.track.efficiency import Summary
 from cerebro.track.plain import closing_lines
+from cerebro.track.stderr import StderrHandler
 from cerebro.track.text import clean, show_params
 
 #: Failed trials told one by one.
@@ -215,21 +216,13 @@ def resumable(path: Path, overrides: Sequence[str], spot: Rendezvous | None) -> 
         raise told from error
 
 
-class _StderrHandler(logging.Handler):
-    """Looks for stderr at each record: a live table puts itself in between."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        print(f"{level}{record.getMessage()}", file=sys.stderr)
-
-
 def tell_on_stderr(level: int) -> None:
     """Show what is told from this level on, each line once."""
     logger = logging.getLogger("cerebro")
     for handler in list(logger.handlers):
-        if isinstance(handler, _StderrHandler):
+        if isinstance(handler, StderrHandler):
             logger.removeHandler(handler)
-    logger.addHandler(_StderrHandler(level))
+    logger.addHandler(StderrHandler(level))
     logger.setLevel(level)
     logger.propagate = False
 

@@ -20,12 +20,16 @@ def trackers_for(root: str, progress: bool | None, logs: str | None = None) -> l
         logs: The directory of TensorBoard's files; default one below `root`.
     """
     found: list[Tracker] = [FileTracker(root), TensorBoardTracker(root, logs=logs)]
-    live = None if progress is False else notebook_tracker()
-    if live is not None:
-        found.append(live)
-    elif progress or (progress is None and sys.stderr.isatty()):
-        found.append(console_tracker())
+    if is_shown(progress):
+        found.append(notebook_tracker() or console_tracker())
     return found
+
+
+def is_shown(progress: bool | None) -> bool:
+    """Whether people watch: by default on a terminal, and in a notebook."""
+    if progress is None:
+        return find_publisher() is not None or sys.stderr.isatty()
+    return progress
 
 
 def bar_for(
@@ -35,9 +39,8 @@ def bar_for(
 
     By default it is shown on a terminal, and in a notebook, where it stands below the cell.
     """
-    is_notebook = find_publisher() is not None
-    if not (is_notebook or sys.stderr.isatty() if progress is None else progress):
+    if not is_shown(progress):
         return None
-    if is_notebook:
+    if find_publisher() is not None:
         return lambda total, done: Bar(total, done, unit=unit, file=sys.stdout, is_live=True)
     return lambda total, done: Bar(total, done, unit=unit)
