@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from cerebro.storage.stacked import take_member
+from cerebro.task import ParamDict
 from cerebro.train.torch.framework import TorchFramework
 from cerebro.train.visit import Stacking, State, VisitCall
 from cerebro.types import Split
@@ -189,6 +190,30 @@ def test_what_not_all_steps_or_members_tell_keeps_no_stack_from_training(kind: A
     plain, stacked = both(kind(make), shape)
     assert_alike(plain, stacked)
     assert {tuple(one.sums) for own in stacked.reports for one in own} == {("loss",)}
+
+
+class Scaled(zoo.Metered):
+    """Its metric is a tensor, but needs a plain number, too."""
+
+    def told(self, logits, batch, params):
+        return {"scaled": logits.detach().mean() * float(params["weight"])}
+
+
+def test_what_was_trained_before_changes_neither_weights_nor_metrics() -> None:
+    """What is a plain number in one step, as its members agree in it, differs in the next stack."""
+    make, shape = zoo.ARCHITECTURES["mlp"]
+    own = {"lr": 0.05, "momentum": 0.5, "decay": 0.0, "size": 0}
+    alike = [ParamDict(own, weight=1.0), ParamDict(own, weight=1.0)]
+    mixed = [ParamDict(own, weight=1.0), ParamDict(own, weight=3.0)]
+    expected = zoo.train_stacked(TorchFramework(Scaled(make), device="cpu"), shape, mixed)
+    framework = TorchFramework(Scaled(make), device="cpu")
+    for _ in range(2):
+        before = zoo.train_stacked(framework, shape, alike)
+        found = zoo.train_stacked(framework, shape, mixed)
+        assert before.reports[0][0].sums.keys() == {"loss", "scaled"}
+        assert [set(own[0].sums) for own in found.reports] == [{"loss"}, {"loss"}]
+        for own, tensors in zip(found.tensors, expected.tensors, strict=True):
+            assert zoo.difference(tensors, own) == 0.0
 
 
 class Rooted(zoo.Metered):

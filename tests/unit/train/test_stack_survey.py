@@ -239,14 +239,34 @@ def test_what_is_told_as_a_plain_number_keeps_no_trials_apart(first) -> None:
     assert groups(survey(task, params)) == [(10, 11, 12, 13, 14)]
 
 
-def test_a_mean_that_a_task_goes_on_with_keeps_trials_from_being_stacked() -> None:
-    seen = [torch.zeros(())]
+class Moving(Mlp):
+    """Tells a mean that it goes on with from step to step."""
 
-    def moving(logits, params):
-        seen.append(0.9 * seen[-1] + logits.detach().exp().sum(1).mean())
-        return {"moving": seen[-1]}
+    def __init__(self, is_list: bool) -> None:
+        self.seen: Any = [torch.zeros(())] if is_list else torch.zeros(())
 
-    assert only(survey(Told(moving), [{}, {}])).obstacle is not None
+    def loss(self, model, batch, params):
+        logits = model(batch["x"])
+        if self.meter is not None:
+            if isinstance(self.seen, list):
+                self.seen.append(0.9 * self.seen[-1] + logits.detach().exp().mean())
+                self.meter.add({"moving": self.seen[-1]}, len(logits))
+            else:
+                self.seen = 0.9 * self.seen + logits.detach().exp().mean()
+                self.meter.add({"moving": self.seen}, len(logits))
+        return functional.cross_entropy(logits, batch["y"])
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_task_that_goes_on_with_what_it_tells_is_left_as_it_is(is_list) -> None:
+    shard, params = zoo.make_shard(zoo.FLAT), [ParamDict(), ParamDict()]
+    call = SurveyCall(trials=(10, 11), params=tuple(params), batch_sizes=(zoo.BATCH,) * 2, seed=0)
+    framework = TorchFramework(Moving(is_list), device="cpu")
+    assert only(framework.survey(call, shard)).obstacle is None
+    assert only(framework.survey(replace(call, goes_by=frozenset({"moving"})), shard)).obstacle
+    alone = replace(zoo.visit((10,), params[:1], 0), stack=None)
+    _, report = framework.train(alone, shard, None, zoo.allocate)
+    assert report.members[0].sums.keys() == {"loss", "moving"}
 
 
 def test_what_a_run_goes_by_must_be_known_of_members() -> None:

@@ -30,6 +30,7 @@ _STEPS = 64
 
 
 _trace_unmetered = partial(trace_training, is_metered=False)
+_TRACES = (trace_training, _trace_unmetered, trace_evaluation)
 
 
 class Tracer:
@@ -42,7 +43,7 @@ class Tracer:
         #: By structure: the params that are given to the loss as tensors, and all that it reads.
         self._numbers: dict[Hashable, tuple[str, ...]] = {}
         self._reads: dict[Hashable, frozenset[str]] = {}
-        #: Structures whose task tells its meter what cannot be traced.
+        #: Stacks whose task tells its meter what cannot be traced, or needs a plain number.
         self._unmetered: set[Hashable] = set()
 
     def training(
@@ -59,23 +60,33 @@ class Tracer:
         Args:
             every: Params of all whom the step must do for; MixedParams if it does not.
         """
-        if members.key not in self._unmetered:
-            with contextlib.suppress(CannotTrace):
-                made = self._recall(trace_training, members, tensors, batch, is_shared)
+        made = self._metered(members, tensors, batch, is_shared)
+        if made is not None:
+            with contextlib.suppress(MixedParams):
                 _require_for(every, made)
                 return made
-        # It may be what it tells the meter that cannot be traced, or needs a plain number.
-        self._unmetered.add(members.key)
-        try:
-            made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
-            _require_for(every, made)
-        except BaseException:
-            self._unmetered.discard(members.key)
-            raise
+        made = self._recall(_trace_unmetered, members, tensors, batch, is_shared)
+        _require_for(every, made)
         return made
 
-    def _training(self, members: Members) -> Any:
-        return _trace_unmetered if members.key in self._unmetered else trace_training
+    def _metered(
+        self,
+        members: Members,
+        tensors: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
+        is_shared: bool,
+    ) -> Traced | None:
+        """The step that tells the meter, too; None if these members cannot have it.
+
+        Whether they can depends on them alone, not on what was trained before: all workers agree.
+        """
+        if self._key(members, batch, is_shared) not in self._unmetered:
+            try:
+                return self._recall(trace_training, members, tensors, batch, is_shared)
+            except CannotTrace:
+                # What they read is known by now.
+                self._unmetered.add(self._key(members, batch, is_shared))
+        return None
 
     def evaluation(
         self, members: Members, tensors: Mapping[str, Tensor], batch: Mapping[str, Tensor]
@@ -91,28 +102,28 @@ class Tracer:
         batch: Mapping[str, Tensor],
         is_shared: bool,
     ) -> Traced:
-        shapes = tuple((name, t.dtype, tuple(t.shape)) for name, t in batch.items())
-        rest = len(members), shapes, is_shared
-        key = trace, self.key_of(members), *rest
+        key = trace, self._key(members, batch, is_shared)
         if key in self._steps:
             self._steps.move_to_end(key)
             return self._steps[key]
         if len(self._steps) >= _STEPS:
             self._steps.popitem(last=False)
         made = self._make(trace, members, tensors, batch, is_shared)
-        known = self._reads.get(members.key, frozenset())
-        self._reads[members.key] = known | made.reads
-        self._steps[trace, self.key_of(members), *rest] = made
+        self._steps[trace, self._key(members, batch, is_shared)] = made
         return made
+
+    def _key(self, members: Members, batch: Mapping[str, Tensor], is_shared: bool) -> Hashable:
+        shapes = tuple((name, t.dtype, tuple(t.shape)) for name, t in batch.items())
+        return self.key_of(members), len(members), shapes, is_shared
 
     def key_of(self, members: Members) -> Hashable:
         """Equal for stacks that can share steps, as far as is known before the first is traced."""
-        kinds, params = numeric(members.params), members.params[0]
+        kinds = numeric(members.params)
         tensors = set(kinds)
-        for trace in (self._training(members), trace_evaluation):
+        for trace in _TRACES:
             tensors &= set(self._numbers.get((trace, members.key), kinds))
         return members.key, tuple(
-            (name, kinds[name]) if name in tensors else (name, repr(params.get(name)))
+            (name, kinds[name]) if name in tensors else (name, _values(members.params, name))
             for name in sorted(self._reads.get(members.key, frozenset()))
         )
 
@@ -144,11 +155,15 @@ class Tracer:
                 is_shared=is_shared,
                 params={k: v for k, v in members.params[0].items() if k not in names},
             )
+            reads: set[str] = set()
             try:
-                made: Traced = trace(self._task, members.model, example, inside)
+                made: Traced = trace(self._task, members.model, example, inside, reads)
             except CannotTrace as error:
                 failure = failure or error
                 continue
+            finally:
+                known_reads = self._reads.get(members.key, frozenset())
+                self._reads[members.key] = known_reads | reads
             require_equal(members.params, made.reads - set(names))
             self._numbers[trace, members.key] = names
             if self._device.type == "cpu":
@@ -165,6 +180,10 @@ class MixedParams(CannotTrace):
         self.names = names
 
 
+def _values(params: Sequence[Params], name: str) -> tuple[str, ...]:
+    return tuple(sorted({repr(own.get(name)) for own in params}))
+
+
 def _require_for(every: Sequence[Params], made: Traced) -> None:
     if every:
         require_equal(every, made.reads - (set(made.numbers) & numeric(every).keys()))
@@ -172,7 +191,6 @@ def _require_for(every: Sequence[Params], made: Traced) -> None:
 
 def require_equal(params: Sequence[Params], names: frozenset[str]) -> None:
     """Raise MixedParams if trials differ in these."""
-    first = params[0]
-    mixed = [n for n in names if any(repr(own.get(n)) != repr(first.get(n)) for own in params)]
+    mixed = [n for n in names if len(_values(params, n)) > 1]
     if mixed:
         raise MixedParams(frozenset(mixed))

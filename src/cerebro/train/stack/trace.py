@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cerebro.task import ParamDict, Task
 from cerebro.train.meter import Meter
+from cerebro.train.stack.aside import Aside
 from cerebro.train.stack.ops import StackOps
 from cerebro.train.stack.rewrite import is_zeros, mutates, simplify
 from cerebro.train.told import told
@@ -75,18 +76,28 @@ class Traced:
 
 
 def trace_training(
-    task: Task, model: nn.Module, example: Example, autocast: Autocast, *, is_metered: bool = True
+    task: Task,
+    model: nn.Module,
+    example: Example,
+    autocast: Autocast,
+    reads: set[str],
+    *,
+    is_metered: bool = True,
 ) -> Traced:
-    """The loss of every member, what it tells the meter, if there is one, and its gradients."""
+    """The loss of every member, what it tells the meter, if there is one, and its gradients.
+
+    Args:
+        reads: Gets the params that are read, whatever becomes of it.
+    """
     names = list(example.trained)
     found: list[str] = []
-    reads: set[str] = set()
+    aside = Aside(task)
 
     def loss(trained: list[Tensor], rest: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         given = dict(zip(names, trained, strict=True))
         meter = Meter()
-        with told(task, "meter", meter if is_metered else None):
-            value = _call(task.loss, model, example, given, rest, autocast, reads)
+        with told(aside.task, "meter", meter if is_metered else None):
+            value = _call(aside.task.loss, model, example, given, rest, autocast, reads)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise CannotTrace("its loss is not a tensor with one number")
         # A plain number would be the same for all members, and for good.
@@ -105,6 +116,8 @@ def trace_training(
 
     model.train()
     module = _trace(step, example)
+    if is_metered and aside.has_changed():
+        raise CannotTrace("loss() keeps what it tells the meter")
     nodes = list(module.graph.nodes)
     value, *grads = nodes[-1].args[0]
     if found:
@@ -122,11 +135,13 @@ def trace_training(
     return Traced(module, values, used, frozenset(reads), tuple(example.numbers))
 
 
-def trace_evaluation(task: Task, model: nn.Module, example: Example, autocast: Autocast) -> Traced:
-    """The loss and the metrics of every member."""
+def trace_evaluation(
+    task: Task, model: nn.Module, example: Example, autocast: Autocast, reads: set[str]
+) -> Traced:
+    """The loss and the metrics of every member; `reads` as in `trace_training`."""
     names = list(example.trained)
     found: list[str] = []
-    reads: set[str] = set()
+    task = Aside(task).task
 
     def values(model: nn.Module, batch: dict[str, Any], params: Params) -> list[Tensor]:
         scores: dict[str, Any] = {"loss": task.loss(model, batch, params)}
