@@ -211,9 +211,9 @@ def test_what_was_trained_before_changes_neither_weights_nor_metrics() -> None:
         before = zoo.train_stacked(framework, shape, alike)
         found = zoo.train_stacked(framework, shape, mixed)
         assert before.reports[0][0].sums.keys() == {"loss", "scaled"}
-        assert [set(own[0].sums) for own in found.reports] == [{"loss"}, {"loss"}]
-        for own, tensors in zip(found.tensors, expected.tensors, strict=True):
-            assert zoo.difference(tensors, own) == 0.0
+        assert [set(first.sums) for first, *_ in found.reports] == [{"loss"}, {"loss"}]
+        for tensors, others in zip(found.tensors, expected.tensors, strict=True):
+            assert zoo.difference(tensors, others) == 0.0
 
 
 class Rooted(zoo.Metered):
