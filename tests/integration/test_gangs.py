@@ -97,6 +97,16 @@ def test_a_run_whose_replicas_drift_ends_with_what_is_wrong(home, task, message)
         run(home, "drift", task(), backend="inline")
 
 
+def test_replicas_are_compared_as_often_as_is_asked_for(home):
+    experiment = Experiment(
+        name="often", data=home / "data", store=home / "runs", backend="inline", workers=2
+    )
+    # A visit has ten steps.
+    given = {"global_batch_size": 2, "parallel": {"mode": "ddp", "check_every": 2}}
+    with pytest.raises(ReplicaError, match=r"after step 2 of a visit of t0000 to shard 0"):
+        experiment.run_fit(DriftingTask(), {"lr": [0.1]}, 1, **given, progress=False)
+
+
 class SlowTask(GangTask):
     """Every row, or every batch, takes its time, by a clock that moves on in its own process."""
 
@@ -286,3 +296,16 @@ def test_gangs_beside_each_other_give_the_weights_of_one_gang(home, backend):
     one, alone = train("alone", 2, "inline", parallel="ddp")
     assert (two, one) == ((2, 2), (2, 1))
     assert beside == alone
+
+
+def test_a_gang_of_processes_gives_the_weights_of_one_worker(home):
+    def weights(name, workers, parallel):
+        experiment = Experiment(
+            name=name, data=home / "data", store=home / "runs", backend="local", workers=workers
+        )
+        given = {"global_batch_size": 8, "stack": False, "progress": False}
+        result = experiment.run_fit(GangTask(), {"lr": [0.1]}, 2, parallel=parallel, **given)
+        return result.load("t0000", task=GangTask()).state_dict()
+
+    shared, alone = weights("shared", 2, "ddp"), weights("alone", 1, "mop")
+    torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)
