@@ -180,6 +180,6 @@ def tell_shards(cases: Sequence[Case]) -> Iterator[str]:
             f"{'Batches' if many else 'A batch'} of {listed([str(size) for size in sorted(found)])}"
             f" in all {'are' if many else 'is'} larger than a shard "
             f"({show_count(len(shards), 'shard')} of {sizes} rows): a step takes rows of one shard "
-            f"alone, so {'these' if many else 'this'} made one step of {sizes} rows a shard. "
-            "Fewer shards make larger batches possible."
+            f"alone, so {'these' if many else 'this'} made one step of {sizes} rows a shard."
+            + (" Fewer shards make larger batches possible." if len(shards) > 1 else "")
         )

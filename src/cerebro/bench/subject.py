@@ -37,11 +37,19 @@ class Subject:
     given: tuple[str, ...] = ()
     #: Whether several processes are among what is compared: those have no stacks, so nobody has.
     is_plain: bool = False
+    #: Whether such share one batch among them: then one process has no warm-up either.
+    is_shared: bool = False
+
+    def compared(self, settings: Sequence[Setting]) -> Subject:
+        """The same for these settings."""
+        several = [setting for setting in settings if setting.ranks > 1]
+        is_shared = any(setting.rule is Rule.GLOBAL for setting in several)
+        return replace(self, is_plain=bool(several), is_shared=is_shared)
 
     @property
     def digest(self) -> str:
         """Changes when the file, or what is changed of it, does."""
-        words = [*self.given, f"is_plain={self.is_plain}"]
+        words = [*self.given, f"is_plain={self.is_plain}", f"is_shared={self.is_shared}"]
         parts = [self.path.read_bytes(), *(text.encode() for text in words)]
         return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -81,10 +89,10 @@ class Subject:
     def _rate(self, setting: Setting) -> list[str]:
         """The same batches are trained at the same rates, however many processes share them.
 
-        One process does without the warm-up as well where it is compared with several: a cosine
+        One process does without the warm-up as well where it is compared with those: a cosine
         begins after it.
         """
-        is_compared = setting.ranks > 1 or self.is_plain
+        is_compared = setting.ranks > 1 or self.is_shared
         if not self.is_recipe or setting.batch is None or not is_compared:
             return []
         if setting.rule is not Rule.GLOBAL:

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -97,7 +97,7 @@ def plan(request: Request) -> tuple[Bench, list[Setting]]:
     )
     check_hosts(request.hosts, sweep.nodes)
     settings = sweep.settings()
-    subject = replace(subject, is_plain=any(setting.ranks > 1 for setting in settings))
+    subject = subject.compared(settings)
     out = request.out if request.out is not None else Path(f"bench-{request.path.stem}")
     bench = Bench(
         subject=subject, out=out.absolute(), hosts=request.hosts, interval_s=request.interval_s

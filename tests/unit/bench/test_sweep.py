@@ -122,13 +122,19 @@ def test_an_experiment_file_of_one_process_has_one_worker(tmp_path: Path) -> Non
 def test_the_same_batches_are_trained_at_the_same_rates(
     given: list[str], changes: tuple[tuple[str, str], ...], expected: list[str], tmp_path: Path
 ) -> None:
-    subject = replace(open_subject(write(tmp_path, RECIPE), given), is_plain=True)
+    subject = open_subject(write(tmp_path, RECIPE), given).compared([Setting(nodes=2, batch=64)])
     added = ("optimizer.lr_scaling=none", "training.lr_warmup_epochs=0")
     for nodes in (1, 2):
         found = subject.overrides(Setting(nodes=nodes, batch=64, changes=changes), Path("/out/a"))
         assert [text for text in found if text in added] == expected
     each = Setting(nodes=2, batch=64, rule=Rule.RANK, changes=changes)
     assert not set(added) & set(subject.overrides(each, Path("/out/a")))
+
+
+def test_one_process_is_trained_as_several_are_that_have_a_batch_each(tmp_path: Path) -> None:
+    each = Setting(nodes=2, batch=64, rule=Rule.RANK)
+    subject = open_subject(write(tmp_path, RECIPE), []).compared([Setting(batch=64), each])
+    assert not [t for t in subject.overrides(Setting(batch=64), Path("/out/a")) if "lr_" in t]
 
 
 def test_one_process_alone_is_trained_as_the_file_says(tmp_path: Path) -> None:
@@ -153,7 +159,7 @@ def test_a_batch_size_that_is_given_wins_over_the_file(
 
 
 def test_where_several_processes_are_compared_nothing_is_stacked(tmp_path: Path) -> None:
-    subject = replace(open_subject(write(tmp_path, EXPERIMENT), []), is_plain=True)
+    subject = open_subject(write(tmp_path, EXPERIMENT), []).compared([Setting(nodes=2)])
     for nodes in (1, 2):
         assert "stack=false" in subject.overrides(Setting(nodes=nodes), Path("/out/a"))
 
@@ -168,7 +174,7 @@ def test_what_the_user_says_about_workers_holds(tmp_path: Path) -> None:
 def test_what_is_swept_is_what_is_trained(
     nodes: int, change: tuple[str, str], tmp_path: Path
 ) -> None:
-    subject = replace(open_subject(write(tmp_path, RECIPE), []), is_plain=True)
+    subject = open_subject(write(tmp_path, RECIPE), []).compared([Setting(nodes=2)])
     found = subject.overrides(Setting(nodes=nodes, batch=64, changes=(change,)), Path("/out/a"))
     values = [text for text in found if text.startswith(f"{change[0]}=")]
     assert values == ["=".join(change)]
