@@ -81,6 +81,11 @@ class FitWish:
 def run_fit(ground: FitGround, request: Request, wish: FitWish) -> None:
     """Carry a run to its end; or give it the ranks of this process, if others lead it."""
     spot = ground.rendezvous
+    if spot is not None and spot.is_spread and ground.is_inline:
+        raise UsageError(
+            f"{spot.world} ranks on several machines or started one by one need processes of their "
+            "own, but got backend='inline', which has none. Use backend='local'."
+        )
     with told_on_stderr() if is_shown(wish.progress) else contextlib.nullcontext():
         if spot is None or not spot.is_spread:
             _lead(ground, request, wish)

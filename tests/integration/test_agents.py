@@ -197,6 +197,17 @@ def test_trials_do_not_hop_between_machines_that_were_started_one_by_one(
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("node", [0, 1])
+def test_ranks_need_processes(node, tmp_path):
+    experiment = make_project(tmp_path / "run", backend="inline", parallel="ddp")
+    flags = ["-n", 2, "-nr", node, "--master", f"127.0.0.1:{free_port()}"]
+    with started(cerebro("run", experiment, *flags), tmp_path / "out") as process:
+        code, said = process.wait(60.0), process.said()
+    assert code == 2
+    assert "but got backend='inline', which has none. Use backend='local'." in said
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("parallel", ["ddp", "auto"])
 def test_a_machine_that_does_not_come_is_named_once_patience_is_over(parallel, tmp_path):
     experiment = make_project(tmp_path / "run", parallel=parallel)
