@@ -359,6 +359,16 @@ def test_the_command_shows_the_file_and_stops(project):
     assert not (project.folder / "runs").exists()
 
 
+def test_a_run_that_is_to_be_profiled_has_samples_of_its_own(project):
+    for options in ((), ("--fresh",)):
+        done = project.cerebro("run", "recipe.yaml", "profile={interval: 0.05}", *options)
+        assert done.returncode == 0, done.stderr
+    for run in ("small", "small.1"):
+        directory = project.folder / "runs" / run
+        assert "memory/tree_rss" in (directory / "resources.csv").read_text()
+        assert list((directory / "tensorboard" / "profiler").iterdir())
+
+
 def test_a_task_file_has_no_optimizer_to_change(project):
     project.write("task.yaml", "task: tasks:Toy\n")
     done = project.cerebro("run", "task.yaml", "--optimizer", "lr=1")

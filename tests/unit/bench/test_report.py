@@ -84,6 +84,7 @@ def test_the_page_is_whole_and_loads_nothing(folder: Path) -> None:
     assert f"tensorboard --logdir {folder / 'runs'}" in text
     assert "val_accuracy against rows seen: batch 64 in all</figcaption>" in text
     assert "the first epochs lie on each other" in text
+    assert "2 nodes took 1.23x as long as 1 node at the same global batch (64)" in text
 
 
 def test_the_times_of_saving_have_those_of_completion_beside_them(folder: Path) -> None:
