@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cluster.ranks import (
@@ -16,6 +20,9 @@ from tests.cluster.ranks import (
     train_here,
 )
 from tests.ports import free_port
+from tests.unit.launch.commands import write_command
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "cifar_cnn.sh"
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -83,6 +90,42 @@ def test_the_others_end_with_the_reason_why_rank_0_cannot_open_the_run(
     assert reason in said
     assert "the run has ended: " in other_said
     assert reason in other_said
+
+
+SMALL = """
+output_dir: runs/small
+data: {name: dummy, input_shape: [16, 16, 3], n_train: 64, n_valid: 32}
+model: {name: cnn, input_shape: [16, 16, 3], n_classes: 1}
+optimizer: {name: Adam, lr: 0.001}
+training: {batch_size: 8, n_epochs: 1, loss: binary_crossentropy, metrics: [accuracy]}
+"""
+
+
+def test_a_batch_script_on_one_node_trains_with_one_rank_however_many_cores_that_has(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "cifar10_cnn.yaml").write_text(SMALL)
+    write_command(tmp_path, "srun", 'shift\nexec "$@"')
+    slurm = {"JOB_ID": "7", "SUBMIT_DIR": str(tmp_path), "PROCID": "0", "STEP_ID": "0"}
+    done = subprocess.run(
+        ["bash", SCRIPT],
+        env={
+            **environment(),
+            **{f"SLURM_{name}": value for name, value in slurm.items()},
+            "SLURM_NTASKS": "1",
+            "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "CEREBRO_DATA": str(tmp_path / "prepared"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of 1 worker over" in done.stdout
+    with np.load(tmp_path / "configs" / "runs" / "small" / "history.npz") as curves:
+        assert curves["n_ranks"] == 1
 
 
 def run_launched(
