@@ -293,12 +293,14 @@ def test_gangs_beside_each_other_give_the_weights_of_one_gang(home, backend):
         return (spec["gang"], spec["parallel"]["gangs"]), outcome(result.path)
 
     two, beside = train("beside", 4, backend, parallel="hybrid", workers_per_trial=2)
+    whole, together = train("host", 2, backend, parallel="hybrid", workers_per_trial="host")
     one, alone = train("alone", 2, "inline", parallel="ddp")
-    assert (two, one) == ((2, 2), (2, 1))
-    assert beside == alone
+    assert (two, whole, one) == ((2, 2), (2, 1), (2, 1))
+    assert beside == together == alone
 
 
-def test_a_gang_of_processes_gives_the_weights_of_one_worker(home):
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_gang_of_processes_gives_the_weights_of_one_worker(home, ranks):
     def weights(name, workers, parallel):
         experiment = Experiment(
             name=name, data=home / "data", store=home / "runs", backend="local", workers=workers
@@ -307,5 +309,5 @@ def test_a_gang_of_processes_gives_the_weights_of_one_worker(home):
         result = experiment.run_fit(GangTask(), {"lr": [0.1]}, 2, parallel=parallel, **given)
         return result.load("t0000", task=GangTask()).state_dict()
 
-    shared, alone = weights("shared", 2, "ddp"), weights("alone", 1, "mop")
+    shared, alone = weights("shared", ranks, "ddp"), weights("alone", 1, "mop")
     torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cerebro.errors import ReplicaError
+from cerebro.train.gang.group import GangBroken
 from cerebro.train.gang.replicas import compare
 from tests.unit.train.bare import LineTask, run_visits
 from tests.unit.train.ranks import Ranks, connected
@@ -111,8 +112,12 @@ def errors_of(task, data, begin=PlainTask, *, visits=1, check_every=2):
         ranks = Ranks(task, data, gangs, None, state)
         for _ in range(visits):
             given = ranks.train()
-            if any(isinstance(each, Exception) for each in given):
-                return [each for each in given if isinstance(each, ReplicaError)]
+            errors = [each for each in given if isinstance(each, Exception)]
+            if errors:
+                # Who hears of it from the others ends with that.
+                assert {type(each) for each in errors} <= {ReplicaError, GangBroken}
+                assert ReplicaError in map(type, errors)
+                return [each for each in errors if isinstance(each, ReplicaError)]
     return []
 
 

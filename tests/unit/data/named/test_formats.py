@@ -150,6 +150,17 @@ def test_a_picture_keeps_its_middle(tmp_path):
     assert (x == 255).all()
 
 
+def test_of_a_picture_the_middle_seven_eighths_are_kept(tmp_path):
+    picture = np.repeat(np.arange(0, 240, 6, dtype=np.uint8), 80 * 3).reshape(40, 80, 3)
+    for split in ("train", "val"):
+        (tmp_path / "imagenet" / split / "only").mkdir(parents=True)
+        Image.fromarray(picture).save(tmp_path / "imagenet" / split / "only" / "1.png")
+    x, *_ = prepared("imagenet", tmp_path, input_shape=[20, 20, 3], shards=1)
+    # 20 rows show the rows from 2.5 to 37.5, each 1.75 of them; a row is 6 brighter than the last.
+    rows = 2.5 + 1.75 * (np.arange(20) + 0.5) - 0.5
+    assert np.abs(x[0, 0, :, 10] - 6 * rows).max() <= 2
+
+
 def test_dummy_is_gaussian_and_the_seed_decides(tmp_path):
     options = {"input_shape": [16, 8, 3], "target_shape": [2], "n_train": 200, "n_valid": 40}
     x, y, valid, _ = prepared("dummy", tmp_path, **options)
