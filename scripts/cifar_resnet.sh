@@ -33,10 +33,9 @@ cd "${SLURM_SUBMIT_DIR:-.}" || exit 1
 PATH="$PWD/.venv/bin:$PATH"
 export PYTHONUNBUFFERED=1
 
-# A task is one rank, on one node too: alone it would make a rank of each core (workers=1). Since
-# SLURM 22.05 a step does not get the cores of its job (sbatch -c) by itself.
+# Since SLURM 22.05 a step does not get the cores of its job (sbatch -c) by itself.
 srun --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} \
-    cerebro run "$config" parallel=ddp workers=1 "$@"
+    cerebro run "$config" parallel=ddp "$@"
 code=$?
 
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then

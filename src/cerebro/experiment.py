@@ -352,17 +352,17 @@ class Experiment:
         return run_predict(self._ground(device, split), wish)
 
     def _fit_ground(self, data: str, device: str) -> FitGround:
-        rendezvous = self._rendezvous
         return FitGround(
             data=data,
             runs=self._runs,
             store=self.store,
-            workers=rendezvous.world if rendezvous else self.count_workers(device),
+            workers=self._rendezvous.world if self._rendezvous else self.count_workers(device),
+            sole_rank_of=self._choice.find_lone_launcher(self._rendezvous),
             is_inline=self._choice.is_inline,
             host_workers=lambda: self._choice.count_on_host(device),
             has_gangs=self._choice.has_gangs,
             is_here=self._choice.is_here,
-            rendezvous=rendezvous,
+            rendezvous=self._rendezvous,
             make_backend=lambda: self._make_backend(is_storing=True),
         )
 

@@ -13,7 +13,7 @@ from typing import cast
 from cerebro.backend.base import Backend, Setup
 from cerebro.backend.gang.agent import serve
 from cerebro.backend.gang.muster import Muster, announce, mustered
-from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
@@ -62,6 +62,8 @@ class FitGround:
     is_here: bool
     #: The place of this process among those that were started for a run; None: it is alone.
     rendezvous: Rendezvous | None = None
+    #: Who started it as the only rank there is; None: nobody, or the number of workers was given.
+    sole_rank_of: Kind | None = None
     make_backend: Callable[[], Backend]
 
 
@@ -246,6 +248,10 @@ def _divide(
         division = _as_pays(ground, request, wish, dataset, muster)
     elif asked.mode is Mode.AUTO:
         division = _as_before(ground, wish) or _as_fits(ground, request, wish, dataset)
+    elif ground.sole_rank_of and asked.mode is Mode.DDP and asked.workers_per_trial is None:
+        # Each of several ranks would be one worker: so is a single one.
+        reason = f"as {ground.sole_rank_of} has started one rank"
+        division = Division(mode=Mode.DDP, ranks=1, gangs=1, reason=reason)
     else:
         trials = None if asked.mode is Mode.MOP else _count_trials(request)
         division = divide(_sized(asked, ground), workers=ground.workers, trials=trials)

@@ -245,6 +245,22 @@ def test_every_rank_says_who_it_is(home, caplog, asked, expected):
     assert told == [said.replace("HOST", socket.gethostname()) for said in expected]
 
 
+@pytest.mark.parametrize(
+    ("given", "ranks"), [({}, 1), ({"workers": 2}, 2)], ids=["alone", "workers"]
+)
+def test_the_only_rank_that_a_launcher_has_started_is_one_worker_unless_more_are_asked_for(
+    home, monkeypatch, given, ranks
+):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    experiment = Experiment(
+        name="sole", data=home / "data", store=home / "runs", backend="inline", **given
+    )
+    asked = {"batch_size": 4, "parallel": "ddp", "progress": False}
+    result = experiment.run_fit(GangTask(), {"lr": [0.1]}, 1, **asked)
+    assert result.document.spec["gang"] == ranks
+
+
 SCRIPT = """\
 import logging
 from cerebro import Experiment

@@ -128,6 +128,25 @@ def test_a_batch_script_on_one_node_trains_with_one_rank_however_many_cores_that
         assert curves["n_ranks"] == 1
 
 
+def test_all_ranks_that_torchrun_has_started_on_a_machine_are_sampled(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+            *("-m", "cerebro", "run", str(tmp_path / "small.yaml"), "parallel=ddp"),
+            *("profile={interval: 0.05}", f"data.prepared={tmp_path / 'prepared'}"),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    samples = (tmp_path / "runs" / "small" / "resources.csv").read_text()
+    assert all(f"process/{role}-" in samples for role in ("worker", "follower"))
+
+
 def run_launched(
     experiment: Path, folder: Path, lead: Sequence[str] = (), serve: Sequence[str] = ()
 ) -> tuple[tuple[int, str], tuple[int, str]]:

@@ -6,6 +6,7 @@ import code
 import contextlib
 import importlib
 import logging
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -58,7 +59,11 @@ def sampled(
     if profile is not None and is_fresh and (spot is None or spot.is_leading):
         # Samples go to the run's directory, and must stay when an earlier run leaves it.
         set_aside(store)
-    return profiling(profile, store.where(), node=0 if spot is None else spot.first)
+    if spot is None:
+        return profiling(profile, store.where())
+    # A launcher that has started several ranks on this machine has all of them below it.
+    pid = os.getppid() if spot.here > spot.local else None
+    return profiling(profile, store.where(), node=spot.first, pid=pid)
 
 
 def check_pictures(config: RecipeExperiment) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from cerebro.backend.base import Backend
 from cerebro.backend.gang.machines import count_machines
-from cerebro.backend.gang.rendezvous import Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, find_lone_launcher
 from cerebro.backend.inline import InlineBackend
 from cerebro.config import arguments
 from cerebro.config.machine import default_workers
@@ -97,6 +97,11 @@ class BackendChoice:
         every = self.count(device)
         own: int | None = getattr(self._given, "workers_per_host", None)
         return every if own is None else min(own, every)
+
+    def find_lone_launcher(self, spot: Rendezvous | None) -> Kind | None:
+        """Who has started this process as the only rank, where nobody says how many workers."""
+        is_open = spot is None and self.workers is None and self.is_here
+        return find_lone_launcher(os.environ) if is_open else None
 
     def check_goal(
         self, goal: object, device: str, spot: Rendezvous | None, framework: str = ""

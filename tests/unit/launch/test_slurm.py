@@ -306,5 +306,5 @@ def test_ranks_of_a_script_have_the_cores_of_its_job(script, cores, tmp_path):
     )
     expected = [] if cores is None else ["--cpus-per-task=16"]
     config = f"configs/{script.stem.replace('cifar', 'cifar10')}.yaml"
-    words = ["cerebro", "run", config, "parallel=ddp", "workers=1"]
+    words = ["cerebro", "run", config, "parallel=ddp"]
     assert done.stdout.splitlines() == ["--kill-on-bad-exit=0", *expected, *words]

@@ -249,6 +249,19 @@ def test_tensorboard_gets_means_on_its_own_beat_and_rates_of_counters(tmp_path: 
     assert path.read_bytes().count(b"profiler/here/network/lo/in") == 3
 
 
+@pytest.mark.parametrize("interval_s", [0.5, 1, 2, 5, 10, 30])
+def test_tensorboard_gets_a_point_each_half_minute_however_late_samples_are(
+    tmp_path: Path, interval_s: float
+) -> None:
+    rng = random.Random(0)
+    sink = TensorBoardSink(tmp_path)
+    for beat in range(int(3600 / interval_s) + 1):
+        now = beat * interval_s + rng.uniform(0.0, 0.25)
+        sink.write(Sample(now, "here", {"memory/used": 1.0}))
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes().count(b"profiler/here/memory/used") == pytest.approx(120, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

@@ -162,6 +162,21 @@ def read_flags(*, nodes: int, procs: int, node: int, master: str | None) -> Rend
 
 def read_environment(environ: Mapping[str, str]) -> Rendezvous | None:
     """What a launcher has set; None where it has started one process only."""
+    found = _read_launcher(environ)
+    return found if found is not None and found.world > 1 else None
+
+
+def find_lone_launcher(environ: Mapping[str, str]) -> Kind | None:
+    """Who has started this process as the only rank there is; None if it was nobody.
+
+    >>> find_lone_launcher({"RANK": "0", "WORLD_SIZE": "1"})
+    <Kind.TORCHRUN: 'torchrun'>
+    """
+    found = _read_launcher(environ)
+    return found.kind if found is not None and found.world == 1 else None
+
+
+def _read_launcher(environ: Mapping[str, str]) -> Rendezvous | None:
     # A launcher may itself run in a step of SLURM: the innermost has the last word. `srun` may set
     # the variables of PMI, though, and knows more.
     for reader in (_read_torchrun, _read_open_mpi, _read_slurm, _read_pmi):
@@ -173,7 +188,7 @@ def read_environment(environ: Mapping[str, str]) -> Rendezvous | None:
                 f"`0 <= rank < world` must hold, but {found.kind} has set rank {found.first} of "
                 f"{found.world}."
             )
-        return found if found.world > 1 else None
+        return found
     return None
 
 

@@ -69,7 +69,12 @@ def _sinks(value: Json) -> tuple[str, ...]:
 
 
 def profiling(
-    profile: Profile | None, run: str, *, node: int = 0, host: str | None = None
+    profile: Profile | None,
+    run: str,
+    *,
+    node: int = 0,
+    host: str | None = None,
+    pid: int | None = None,
 ) -> AbstractContextManager[object]:
     """A monitor around a run, or nothing where none is wanted.
 
@@ -77,6 +82,7 @@ def profiling(
         run: The directory of the run. One that is no directory of this machine is not sampled.
         node: Which machine of several this is: each has a file of its own, the first the plain one.
         host: What this machine is called in the samples; default its name.
+        pid: The process that is looked at, with all that it starts; default this one.
 
     >>> with profiling(None, "nowhere"): pass
     """
@@ -91,5 +97,6 @@ def profiling(
         interval_s=profile.interval_s,
         sinks=profile.sinks,
         host=host,
+        pid=pid,
         file=file,
     )

@@ -15,8 +15,6 @@ from cerebro.track.writing import append
 
 #: How often TensorBoard gets a point: the mean of the samples since the last one.
 TENSORBOARD_S = 30.0
-#: A sample that is early by so little is the one that was meant.
-_NEARLY = 0.999
 _HEADER = "time,host,what,value\n"
 _STRANGE = re.compile(r"[^\w.-]+")
 
@@ -69,17 +67,22 @@ class TensorBoardSink:
         self._path = directory / name
         self._every_s = every_s
         self._began = 0.0
+        self._due_s = 0.0
         self._before: Sample | None = None
         self._held: list[Sample] = []
         append(self._path, events.file_version(wall_time=time.time()))
 
     def write(self, sample: Sample) -> None:
+        now_s, every_s = sample.time_s, self._every_s
         if self._before is None:
-            self._began, self._before = sample.time_s, sample
+            self._began, self._before, self._due_s = now_s, sample, now_s + every_s
             return
+        passed_s = now_s - (self._held or [self._before])[-1].time_s
         self._held.append(sample)
-        if sample.time_s - self._before.time_s >= self._every_s * _NEARLY:
+        # The sample nearest to when a point is due: one that is late does not make the next one so.
+        if now_s + passed_s / 2 >= self._due_s:
             self._write_out(self._before)
+            self._due_s = every_s + (self._due_s if self._due_s + every_s > now_s else now_s)
 
     def close(self) -> None:
         if self._held and self._before is not None:
