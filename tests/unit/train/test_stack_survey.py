@@ -232,6 +232,59 @@ class Told(Mlp):
         return functional.cross_entropy(logits, batch["y"])
 
 
+class Stepping(Mlp):
+    """Its loss is a little smaller at each step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def loss(self, model, batch, params):
+        self.steps += 1
+        return 0.9999**self.steps * super().loss(model, batch, params)
+
+
+class Lazy(Mlp):
+    """Makes what it keeps when it is first needed."""
+
+    def __init__(self) -> None:
+        self.weights: Any = None
+
+    def loss(self, model, batch, params):
+        if self.weights is None:
+            self.weights = torch.ones(zoo.CLASSES)
+        return functional.cross_entropy(model(batch["x"]), batch["y"], self.weights)
+
+
+@pytest.mark.parametrize("task", [Stepping(), Lazy()], ids=["steps", "lazy"])
+def test_trials_whose_loss_changes_their_task_are_not_stacked(task: Any) -> None:
+    before = dict(vars(task))
+    assert only(survey(task, [{}, {}])).obstacle == "loss() changes its task, or what that keeps"
+    assert vars(task).keys() == before.keys()
+
+
+class Teller(Mlp):
+    """Has what tells its meter bound to itself, and cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.tell = self._tell
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("not this one")
+
+    def _tell(self, logits: torch.Tensor) -> None:
+        if self.meter is not None:
+            self.meter.add({"size": logits.detach().abs().mean()}, len(logits))
+
+    def loss(self, model, batch, params):
+        logits = model(batch["x"])
+        self.tell(logits)
+        return functional.cross_entropy(logits, batch["y"])
+
+
+def test_what_a_task_tells_by_a_method_bound_to_it_is_known_of_stacks() -> None:
+    assert only(survey(Teller(), [{}, {}], goes_by=frozenset({"size"}))).obstacle is None
+
+
 @pytest.mark.parametrize("first", [(0.1, 0.1), (0.1, 0.2)], ids=["alike", "apart"])
 def test_what_is_told_as_a_plain_number_keeps_no_trials_apart(first) -> None:
     task = Told(lambda logits, params: {"rate": float(params["lr"])})

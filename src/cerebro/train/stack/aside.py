@@ -1,36 +1,38 @@
-"""A task beside the user's own: what it keeps while a step is traced is no number."""
+"""A user's task while its steps are traced: what it keeps then is no number, and does not stay."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cerebro.task import Task
 from cerebro.train.told import TOLD
 
-#: Of these a copy is given, too.
+#: Of these it has copies meanwhile.
 _CONTAINERS = (list, dict, set, deque)
 
 
-class Aside:
-    """A copy of a task, which has containers of its own, and whether it was changed.
+@contextlib.contextmanager
+def aside(task: Task) -> Iterator[Callable[[], bool]]:
+    """Gives a block what says whether the task has changed, which it has not when the block ends.
 
-    What is kept elsewhere, in variables of a module, say, cannot be seen.
+    A change is another object as an attribute, or other elements in one that is a container. What
+    is kept elsewhere, in variables of a module, say, cannot be seen.
     """
-
-    def __init__(self, task: Task) -> None:
-        self.task = copy.copy(task)
-        for name, value in vars(task).items():
-            if type(value) in _CONTAINERS:
-                # A frozen dataclass is copied, too.
-                object.__setattr__(self.task, name, copy.copy(value))
-        self._before = _picture(vars(self.task))
-
-    def has_changed(self) -> bool:
-        """Whether an attribute is another one now, or has other elements."""
-        return _picture(vars(self.task)) != self._before
+    attributes = vars(task)
+    before = dict(attributes)
+    for name, value in before.items():
+        if type(value) in _CONTAINERS:
+            attributes[name] = copy.copy(value)
+    at_first = _picture(attributes)
+    try:
+        yield lambda: _picture(attributes) != at_first
+    finally:
+        attributes.clear()
+        attributes.update(before)
 
 
 def _picture(attributes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cerebro.task import ParamDict, Task
 from cerebro.train.meter import Meter
-from cerebro.train.stack.aside import Aside
+from cerebro.train.stack.aside import aside
 from cerebro.train.stack.ops import StackOps
 from cerebro.train.stack.rewrite import is_zeros, mutates, simplify
 from cerebro.train.told import told
@@ -91,13 +91,12 @@ def trace_training(
     """
     names = list(example.trained)
     found: list[str] = []
-    aside = Aside(task)
 
     def loss(trained: list[Tensor], rest: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         given = dict(zip(names, trained, strict=True))
         meter = Meter()
-        with told(aside.task, "meter", meter if is_metered else None):
-            value = _call(aside.task.loss, model, example, given, rest, autocast, reads)
+        with told(task, "meter", meter if is_metered else None):
+            value = _call(task.loss, model, example, given, rest, autocast, reads)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise CannotTrace("its loss is not a tensor with one number")
         # A plain number would be the same for all members, and for good.
@@ -115,9 +114,11 @@ def trace_training(
         return [torch.stack([value, *sums]) if sums else value, *grads]
 
     model.train()
-    module = _trace(step, example)
-    if is_metered and aside.has_changed():
-        raise CannotTrace("loss() keeps what it tells the meter")
+    with aside(task) as has_changed:
+        module = _trace(step, example)
+        if has_changed():
+            # It may be what it tells the meter; else the next step would be another one.
+            raise CannotTrace("loss() changes its task, or what that keeps")
     nodes = list(module.graph.nodes)
     value, *grads = nodes[-1].args[0]
     if found:
@@ -141,7 +142,6 @@ def trace_evaluation(
     """The loss and the metrics of every member; `reads` as in `trace_training`."""
     names = list(example.trained)
     found: list[str] = []
-    task = Aside(task).task
 
     def values(model: nn.Module, batch: dict[str, Any], params: Params) -> list[Tensor]:
         scores: dict[str, Any] = {"loss": task.loss(model, batch, params)}
@@ -165,7 +165,8 @@ def trace_evaluation(
         return cast("list[Tensor]", _over_members(member, example)(trained, rest))
 
     model.eval()
-    module = _trace(step, example)
+    with aside(task):
+        module = _trace(step, example)
     simplify(module)
     numbers = tuple(example.numbers)
     return Traced(module, tuple(found), (), frozenset(reads), numbers, mutates(module))
