@@ -14,7 +14,8 @@ import pytest
 
 from cerebro.cli.doctor import show_run
 from cerebro.storage import DirectoryStore
-from tests.integration.project import CONTROL_CODE, Project, interrupt
+from cerebro.testing.history import check
+from tests.integration.project import CONTROL_CODE, Project, interrupt, wait_until
 
 
 def test_a_run_prints_leaderboard_efficiency_and_where_everything_is(finished_folder):
@@ -99,6 +100,24 @@ def test_a_signal_saves_and_the_same_command_resumes(longer, number, code):
     assert done.returncode == 0, done.stderr
     assert "resuming toy" in done.stderr
     assert ", since the last resume\n" in done.stdout
+
+
+def test_ctrl_c_that_ends_the_reader_of_what_is_told_loses_nothing(longer):
+    """As with `cerebro run … 2>&1 | tee log`, where it ends both."""
+    held = longer.hold(1)
+    with longer.start("run", "experiment.yaml") as process:
+        try:
+            wait_until(longer.has_visits)
+            for stream in (process.stdout, process.stderr):
+                stream.close()
+            process.send_signal(signal.SIGINT)
+            held.unlink()
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+    check(longer.run_directory)
+    done = longer.cerebro("run", "experiment.yaml")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_command_that_resumes_says_how_many_workers_there_were(longer):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,16 +82,16 @@ def reported() -> Iterator[None]:
         yield
     except CerebroError as error:
         prefix = "" if isinstance(error, RunInterrupted) else "error: "
-        print(prefix + _printable(str(error)), file=sys.stderr)
+        _tell(prefix + _printable(str(error)))
         raise typer.Exit(error.exit_code) from None
     except BrokenPipeError:
         raise  # whoever read our output has enough: typer ends quietly
     except OSError as error:
         where = f" {error.filename!r}" if error.filename else ""
-        print(f"error: {error.strerror or error}{where}.", file=sys.stderr)
+        _tell(f"error: {error.strerror or error}{where}.")
         raise typer.Exit(CerebroError.exit_code) from None
     except KeyboardInterrupt:
-        print("stopped.", file=sys.stderr)
+        _tell("stopped.")
         raise typer.Exit(RunInterrupted.exit_code) from None
 
 
@@ -99,7 +100,24 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that knows no "…" gets "\u2026" instead of a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    finally:
+        _forsake_stderr()
+
+
+def _tell(text: str) -> None:
+    # What reads it may have ended before us, by the same Ctrl-C: the exit code stays.
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr)
+
+
+def _forsake_stderr() -> None:
+    """Lest the interpreter ends with a code of its own for what nobody reads any more."""
+    try:
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _printable(text: str) -> str:

@@ -13,7 +13,9 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        print(f"{level}{record.getMessage()}", file=sys.stderr)
+        # Ctrl-C ends what a pipe leads to, too (`2>&1 | tee log`): a run stops as it should.
+        with contextlib.suppress(BrokenPipeError):
+            print(f"{level}{record.getMessage()}", file=sys.stderr)
 
 
 class _Beside(StderrHandler):
