@@ -8,6 +8,7 @@ from html import escape
 from typing import cast
 
 from cerebro.backend.base import Backend
+from cerebro.backend.gang.excuse import excused
 from cerebro.backend.gang.rendezvous import Rendezvous, find_rendezvous
 from cerebro.config import arguments
 from cerebro.config.backends import BackendChoice
@@ -206,8 +207,7 @@ class Experiment:
             space: Param name -> domain of `cerebro.tune`; a list means choice, a value itself.
             num_epochs: How often a trial sees every row.
             metric: What ranks trials, e.g. "val_accuracy"; its best epoch counts. Two for a search
-                with two objectives; the first one ranks. Default the loss: that of validation, if
-                there is such data, else of training.
+                with two objectives, the first ranks. Default the loss: of validation, else train.
             mode: "max" or "min", for each metric; only the default metric needs none.
             search: "grid", "random", "sobol", "tpe" or "nsga2"; with options
                 `{"name": "tpe", ...}`; or an object of `optuna.samplers`.
@@ -220,8 +220,7 @@ class Experiment:
                 "pbt"; with options `{"name": "asha", "eta": 4}`; several in a list.
             goal: Ends the run once it is reached: `{"metric": "val_accuracy", "target": 0.97}`,
                 perhaps with "max_epochs" in place of `num_epochs`, "devices" and "max_nodes".
-            budget: What all trials together may take: "30m", "200 epochs", or a mapping of time,
-                trials, epochs, visits.
+            budget: Of all trials: "30m", "200 epochs", or a mapping: time, trials, epochs, visits.
             concurrent: Trials under way at once; default what keeps the workers busy.
             seeds: Trials of each configuration, ranked by their mean.
             folds: The same, each with another part of the train shards held out.
@@ -239,57 +238,58 @@ class Experiment:
             fresh: Move a run of this name aside and start anew.
             force: Resume although something changed that changes results; the journal records it.
         """
-        if isinstance(task, MiniBatchSpec):
-            if not isinstance(space, Mapping | Space) or "batch_size" not in space:
-                raise batch_size_missing(task)
-            # Its step is its own: nothing is gained by looking.
-            stack = False if stack == "auto" else stack
-        task = self._as_task(task)
-        arguments.check_type("device", device, str)
-        self._choice.check_goal(goal, device, self._rendezvous, getattr(task, "framework", ""))
-        dataset = open_dataset(self._prepared(Split.TRAIN))
-        metric, mode = arguments.ranked_by(
-            metric, mode, has_validation=bool(dataset.shards(Split.VAL))
-        )
-        earlier = learn_from if isinstance(learn_from, Result | None) else Result.open(learn_from)
-        metrics = [metric] if isinstance(metric, str) else list(metric)
-        request = Request(
-            name=self.name,
-            space=parse_space(space),
-            search=search,
-            num_trials=arguments.optional_count("num_trials", num_trials),
-            epochs=arguments.optional_count("num_epochs", num_epochs),
-            batch_size=arguments.optional_count("batch_size", batch_size),
-            global_batch_size=arguments.optional_count("global_batch_size", global_batch_size),
-            parallel=parse_parallel(parallel, workers_per_trial),
-            metric=metric,
-            mode=mode,
-            seed=self.seed,
-            threads_per_worker=self.threads_per_worker,
-            checkpoint=arguments.one_of("checkpoint", checkpoint, Checkpointing),
-            stack=check_setting(stack),
-            same_order=arguments.flag("same_order", same_order),
-            stopper=stopper,
-            goal=goal,
-            budget=budget,
-            concurrent=arguments.optional_count("concurrent", concurrent),
-            seeds=arguments.count("seeds", seeds),
-            folds=arguments.optional_count("folds", folds) or 0,
-            constraints=constraints or {},
-            warm_start=cast("Sequence[Params]", warm_start),
-            known=[] if earlier is None else earlier.outcomes(metrics),
-        )
-        wish = FitWish(
-            task=task,
-            device=device,
-            keep_top=arguments.optional_count("keep_top", keep_top),
-            progress=progress,
-            logdir=logdir,
-            fresh=fresh,
-            force=force,
-        )
-        run_fit(self._fit_ground(dataset.path, device), request, wish)
-        return Result.open(self.store.where(), task=task if isinstance(task, Task) else None)
+        with excused(self._rendezvous, self.name):
+            if isinstance(task, MiniBatchSpec):
+                if not isinstance(space, Mapping | Space) or "batch_size" not in space:
+                    raise batch_size_missing(task)
+                # Its step is its own: nothing is gained by looking.
+                stack = False if stack == "auto" else stack
+            task = self._as_task(task)
+            arguments.check_type("device", device, str)
+            self._choice.check_goal(goal, device, self._rendezvous, getattr(task, "framework", ""))
+            dataset = open_dataset(self._prepared(Split.TRAIN))
+            has_validation = bool(dataset.shards(Split.VAL))
+            metric, mode = arguments.ranked_by(metric, mode, has_validation=has_validation)
+            if not isinstance(learn_from, Result | None):
+                learn_from = Result.open(learn_from)
+            metrics = [metric] if isinstance(metric, str) else list(metric)
+            request = Request(
+                name=self.name,
+                space=parse_space(space),
+                search=search,
+                num_trials=arguments.optional_count("num_trials", num_trials),
+                epochs=arguments.optional_count("num_epochs", num_epochs),
+                batch_size=arguments.optional_count("batch_size", batch_size),
+                global_batch_size=arguments.optional_count("global_batch_size", global_batch_size),
+                parallel=parse_parallel(parallel, workers_per_trial),
+                metric=metric,
+                mode=mode,
+                seed=self.seed,
+                threads_per_worker=self.threads_per_worker,
+                checkpoint=arguments.one_of("checkpoint", checkpoint, Checkpointing),
+                stack=check_setting(stack),
+                same_order=arguments.flag("same_order", same_order),
+                stopper=stopper,
+                goal=goal,
+                budget=budget,
+                concurrent=arguments.optional_count("concurrent", concurrent),
+                seeds=arguments.count("seeds", seeds),
+                folds=arguments.optional_count("folds", folds) or 0,
+                constraints=constraints or {},
+                warm_start=cast("Sequence[Params]", warm_start),
+                known=[] if learn_from is None else learn_from.outcomes(metrics),
+            )
+            wish = FitWish(
+                task=task,
+                device=device,
+                keep_top=arguments.optional_count("keep_top", keep_top),
+                progress=progress,
+                logdir=logdir,
+                fresh=fresh,
+                force=force,
+            )
+            run_fit(self._fit_ground(dataset.path, device), request, wish)
+            return Result.open(self.store.where(), task=task if isinstance(task, Task) else None)
 
     def run_test(
         self,

@@ -58,13 +58,37 @@ def test_the_others_end_with_the_reason_why_rank_0_has_no_data(tmp_path: Path) -
     assert "the dataset directory" in other_said
 
 
+SCRIPT_OF_A_USER = """
+import sys
+from tasks import HERE, Clouds
+from cerebro import Experiment
+
+if __name__ == "__main__":
+    Experiment(name="clouds", data=sys.argv[1], store=HERE / "runs").run_fit(
+        Clouds(), {"lr": [0.01]}, num_epochs=1, global_batch_size=16, parallel="ddp"
+    )
+"""
+
+
+def test_rank_0_of_a_script_ends_with_the_reason_why_another_has_no_data(tmp_path: Path) -> None:
+    folder = make_project(tmp_path / "run").parent
+    script = folder / "script.py"
+    script.write_text(SCRIPT_OF_A_USER)
+    lead, serve = ([sys.executable, str(script), str(folder / d)] for d in ("data", "nowhere"))
+    (code, said), (own_code, own_said) = run_both(lead, serve, tmp_path)
+    assert (code, own_code) == (1, 1)
+    assert "nowhere" in own_said
+    assert "rank 1 cannot take part: " in said
+    assert str(folder / "nowhere") in said
+
+
 def test_what_ends_a_run_of_which_all_have_heard_is_told_once(tmp_path: Path) -> None:
     experiment = make_project(tmp_path / "run", metric="val_luck")
     (code, said), (other_code, other_said) = run_launched(experiment, tmp_path)
     assert (code, other_code) == (2, 2)
     assert "error: " in said
     assert "val_luck" in said
-    assert "the other processes are told" not in said + other_said
+    assert "telling the other processes" not in said + other_said
 
 
 def damage(run: Path) -> None:
@@ -155,6 +179,14 @@ def run_launched(
     Args:
         lead, serve: What is asked for where rank 0 is, and on the other machine.
     """
+    leading, serving = (cerebro("run", experiment, *words) for words in (lead, serve))
+    return run_both(leading, serving, folder)
+
+
+def run_both(
+    lead: Sequence[str], serve: Sequence[str], folder: Path
+) -> tuple[tuple[int, str], tuple[int, str]]:
+    """The same, of any commands."""
     port = free_port()
 
     def place(rank: int) -> dict[str, str]:
@@ -163,10 +195,9 @@ def run_launched(
         own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         return {**environment(), **own}
 
-    commands = [cerebro("run", experiment, *words) for words in (lead, serve)]
     with (
-        started(commands[1], folder / "1", place(1)) as serving,
-        started(commands[0], folder / "0", place(0)) as leading,
+        started(serve, folder / "1", place(1)) as serving,
+        started(lead, folder / "0", place(0)) as leading,
     ):
         codes = [leading.wait(120.0), serving.wait(50.0)]
     return (codes[0], leading.said()), (codes[1], serving.said())

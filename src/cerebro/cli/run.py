@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from cerebro.backend.gang.excuse import excused
-from cerebro.backend.gang.rendezvous import Kind, Rendezvous
+from cerebro.backend.gang.rendezvous import Kind, Rendezvous, find_lone_launcher
 from cerebro.cli.located import located
 from cerebro.cli.opening import open_experiment
 from cerebro.cli.recipe import open_shell, ready, sampled, tell_best
@@ -68,7 +68,8 @@ def run_experiment(
         experiment = open_experiment(config, path, spot=spot)
         was_finished = not fresh and _is_finished(experiment.store)
         began = _begun_at(experiment.store)
-        if sys.stderr.isatty() and not was_finished and not quiet and spot is None:
+        is_own = spot is None and find_lone_launcher(os.environ) is None
+        if sys.stderr.isatty() and not was_finished and not quiet and is_own:
             _say_start(experiment.count_workers(config.device))
         with located(config, path, overrides), sampled(config, spot, experiment.store, fresh):
             result = fit_experiment(

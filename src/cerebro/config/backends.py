@@ -100,7 +100,7 @@ class BackendChoice:
 
     def find_lone_launcher(self, spot: Rendezvous | None) -> Kind | None:
         """Who has started this process as the only rank, where nobody says how many workers."""
-        is_open = spot is None and self.workers is None and self.is_here
+        is_open = spot is None and self.workers is None and self.is_here and self.has_gangs
         return find_lone_launcher(os.environ) if is_open else None
 
     def check_goal(

@@ -86,8 +86,8 @@ def _lead(place: Rendezvous, run: str, work: Callable[[], int], count_nodes: Cou
     own, _ = split_address(muster.gang)
     try:
         node = RayNode(muster.gang, own, head=True, resources=read_resources(os.environ))
-    except BaseException:
-        muster.dismiss(1, is_stopped=False)
+    except BaseException as error:
+        muster.dismiss(exit_code_of(error), is_stopped=is_stop(error))
         raise
 
     def prepared() -> int:

@@ -345,8 +345,13 @@ def test_a_process_that_is_not_needed_may_fail(is_early, caplog):
     [(Kind.FLAGS, "machines 2, 3 (-nr) with ranks 2, 3 did"), (Kind.SLURM, "but ranks 2, 3 did")],
 )
 def test_who_has_not_come_when_patience_is_over_is_named(kind, missing, monkeypatch):
-    ahead_s = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s[0], sleep=time.sleep)
+    ahead_s, slept_s = [0.0], []
+
+    def sleep(seconds):
+        slept_s.append(seconds)
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s[0], sleep=sleep)
     monkeypatch.setattr(muster, "time", clock)
     failures = []
     place = muster.Muster(replace(spots(4)[0], kind=kind), "cifar", patience_s=1800.0)
@@ -355,9 +360,10 @@ def test_who_has_not_come_when_patience_is_over_is_named(kind, missing, monkeypa
     caller.hear()
     ahead_s[0] = 1801.0
     wait_for(lambda: failures, "the failure")
-    place.dismiss(130, is_stopped=True)
+    place.dismiss(1, is_stopped=False)
     caller.close()
     assert missing in str(failures[0])
+    assert sum(slept_s) < 1.0, "nobody waits for them any longer"
 
 
 @pytest.mark.parametrize("patience_s", [1.0, 1800.0, 86_400.0])

@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from cerebro.backend.gang.nodelist import expand_nodelist
-from cerebro.backend.gang.rendezvous import Kind, find_rendezvous, split_address
+from cerebro.backend.gang.rendezvous import (
+    Kind,
+    find_lone_launcher,
+    find_rendezvous,
+    split_address,
+)
 from cerebro.errors import UsageError
 
 TORCHRUN = {
@@ -33,6 +38,7 @@ OPEN_MPI = {
     "MASTER_ADDR": "node0",
 }
 PMI = {"PMI_RANK": "0", "PMI_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1234"}
+HYDRA = {**PMI, "PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,9 @@ def test_flags_say_which_ranks_a_machine_has(flags, expected):
             {**SLURM, **OPEN_MPI}, (3, 2, 1, "node0:29500", Kind.MPI), id="mpirun in srun"
         ),
         pytest.param({**SLURM, **PMI}, (2, 1, 0, "node0:1234", Kind.SLURM), id="srun with PMI"),
+        pytest.param(
+            {**SLURM, **HYDRA}, (4, 2, 0, "node0:1234", Kind.MPI), id="mpirun of MPICH in a job"
+        ),
     ],
 )
 def test_the_environment_of_a_launcher_says_which_rank_a_process_is(environ, expected):
@@ -184,3 +193,19 @@ def test_addresses_of_the_new_kind_stand_in_brackets():
     assert split_address("[fd00::1]:80") == ("[fd00::1]", 80)
     with pytest.raises(UsageError):
         split_address("fd00::1:80")
+
+
+LONE = {**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        pytest.param(LONE, Kind.SLURM, id="srun"),
+        pytest.param({**LONE, "SLURM_PTY_PORT": "41234"}, None, id="a shell by srun --pty"),
+        pytest.param(SLURM, None, id="one of two"),
+        pytest.param({}, None, id="nobody"),
+    ],
+)
+def test_the_only_rank_of_a_launcher_is_known_from_a_shell(environ, expected):
+    assert find_lone_launcher(environ) is expected

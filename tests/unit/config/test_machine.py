@@ -5,6 +5,9 @@ from importlib import metadata
 
 import pytest
 
+from cerebro.backend import InlineBackend
+from cerebro.backend.gang.rendezvous import Kind
+from cerebro.config.backends import BackendChoice
 from cerebro.config.machine import available_cores, default_workers
 from cerebro.run.devices import count_devices, count_gpus
 
@@ -33,6 +36,26 @@ def test_there_is_a_worker_for_every_gpu():
     assert default_workers("auto", 1) == default_workers("cuda", 1) == 3
     assert default_workers("cuda:1", 1) == 1
     assert default_workers("cpu", 1) == available_cores()
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_machine_has_as_many_workers_for_a_trial_as_gpus_unless_told():
+    assert BackendChoice("local").count_on_host("cuda") == 3
+    assert BackendChoice("local", workers=2).count_on_host("cuda") == 2
+    assert BackendChoice("local").count_on_host("cpu") == available_cores()
+
+
+class Ungrouped(InlineBackend):
+    has_gangs = False
+
+
+@pytest.mark.parametrize(("backend", "kind"), [("local", Kind.TORCHRUN), (Ungrouped(), None)])
+def test_the_only_rank_of_a_launcher_is_one_worker_where_there_are_gangs(
+    backend, kind, monkeypatch
+):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert BackendChoice(backend).find_lone_launcher(None) is kind
 
 
 @pytest.mark.usefixtures("gpus")

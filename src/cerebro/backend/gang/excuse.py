@@ -43,7 +43,8 @@ def excused(rendezvous: Rendezvous | None, run: str | None) -> Iterator[None]:
 def _excuse(rendezvous: Rendezvous, run: str, error: Exception) -> None:
     if not rendezvous.is_spread or rendezvous.kind is Kind.FLAGS:
         return
-    logger.info("the other processes are told: %s", error)
+    logger.info("telling the other processes: %s", word_of(error))
+    rendezvous.met.set()
     brief = replace(rendezvous, patience_s=min(rendezvous.patience_s, _LOOK_S))
     # Whatever keeps them from hearing it, this process ends with its own error.
     with contextlib.suppress(Exception, SystemExit):

@@ -127,6 +127,8 @@ class Muster:
         self.word = ""
         self._is_stopping = False
         self._is_alone = False
+        #: Some have been waited for long enough.
+        self._is_given_up = False
         self._came: set[int] = set()
         self._refusals: set[str] = set()
         self._wake, waker = socket.socketpair()
@@ -184,7 +186,8 @@ class Muster:
             is_stopped: All processes were asked to end: nobody is on the way.
         """
         is_launched = self._rendezvous.kind is not Kind.FLAGS
-        linger_s = LINGER_S if is_launched and not is_stopped else _PAUSE_S
+        is_awaited = is_launched and not is_stopped and not self._is_given_up
+        linger_s = LINGER_S if is_awaited else _PAUSE_S
         deadline = time.monotonic() + linger_s
         try:
             # A signal to stop ends the waiting; how the run has ended stays what it is.
@@ -301,7 +304,9 @@ class Muster:
         told = f"{agent.host} has left with {name_ranks(agent.ranks)}"
         if self._is_alone:
             logger.info("%s: it was not needed.", told)
-        elif self._rendezvous.kind is Kind.FLAGS or self._is_stopping:
+        elif self._is_stopping:
+            logger.warning("%s.", told)
+        elif self._rendezvous.kind is Kind.FLAGS:
             logger.warning("%s: the run waits for it to be started again.", told)
         else:
             # Launchers start a process once.
@@ -326,6 +331,7 @@ class Muster:
         missing = self._missing(self._came)
         if self._is_alone or not missing:
             return
+        self._is_given_up = True
         told = _list("rank", missing)
         if self._rendezvous.kind is Kind.FLAGS:
             machines = sorted({rank // self._rendezvous.local for rank in missing})

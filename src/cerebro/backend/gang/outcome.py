@@ -34,7 +34,11 @@ def is_stop(error: BaseException) -> bool:
 def word_of(error: BaseException) -> str:
     """An error as the others hear it: one line.
 
-    >>> word_of(OSError("no room:\\n  /data"))
-    'no room: /data'
+    >>> word_of(OSError("no room:\\n  /data")), word_of(KeyError("x"))
+    ('no room: /data', "KeyError: 'x'")
     """
-    return " ".join(str(error).split())[:WORD]
+    text = " ".join(str(error).split())
+    if not text or not isinstance(error, CerebroError | OSError):
+        # What is raised for programmers says little without its name.
+        text = f"{type(error).__name__}: {text}".removesuffix(": ")
+    return text[:WORD]

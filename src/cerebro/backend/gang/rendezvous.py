@@ -173,13 +173,16 @@ def find_lone_launcher(environ: Mapping[str, str]) -> Kind | None:
     <Kind.TORCHRUN: 'torchrun'>
     """
     found = _read_launcher(environ)
-    return found.kind if found is not None and found.world == 1 else None
+    if found is None or found.world > 1 or "SLURM_PTY_PORT" in environ:
+        # `srun --pty` starts a shell, in which people work as anywhere.
+        return None
+    return found.kind
 
 
 def _read_launcher(environ: Mapping[str, str]) -> Rendezvous | None:
     # A launcher may itself run in a step of SLURM: the innermost has the last word. `srun` may set
     # the variables of PMI, though, and knows more.
-    for reader in (_read_torchrun, _read_open_mpi, _read_slurm, _read_pmi):
+    for reader in (_read_torchrun, _read_open_mpi, _read_hydra, _read_slurm, _read_pmi):
         found = reader(environ)
         if found is None:
             continue
@@ -243,6 +246,11 @@ def _read_open_mpi(environ: Mapping[str, str]) -> Rendezvous | None:
     return _read_mpi(
         environ, *(prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
     )
+
+
+def _read_hydra(environ: Mapping[str, str]) -> Rendezvous | None:
+    """The mpirun of MPICH and Intel, which has one task of SLURM on each node start the ranks."""
+    return _read_pmi(environ) if "MPI_LOCALNRANKS" in environ else None
 
 
 def _read_pmi(environ: Mapping[str, str]) -> Rendezvous | None:
