@@ -98,6 +98,8 @@ def _below(tree: Json, part: str | int) -> Json:
 def _blamed(document: Document, key: str, message: str) -> KeyPath:
     """What below a key the message speaks of: the name, or else the text, that it repeats."""
     path: KeyPath = (key,)
+    # What may have been meant instead is not to blame.
+    message = message.partition(" Did you mean")[0]
     numbered = re.match(rf"{re.escape(key)}\[(\d+)\]", message)
     if numbered:
         path = (key, int(numbered[1]))

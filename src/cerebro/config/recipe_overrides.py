@@ -80,10 +80,9 @@ def _put(tree: Json, path: KeyPath, value: Json, where: str, section: str = "") 
     if not path:
         return value
     if not isinstance(tree, Mapping | None):
-        short = SHORT_FOR.get(section, "name")
-        if path == (short,) or not isinstance(tree, str):
+        if not isinstance(tree, str):
             raise ConfigError(f"{where}: {show(tree)} has no keys below it.")
-        tree = {short: tree}
+        tree = {SHORT_FOR.get(section, "name"): tree}
     below = dict(tree or {})
     key = str(path[0])
     below[key] = _put(below.get(key), path[1:], value, where, key)

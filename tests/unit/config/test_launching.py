@@ -52,6 +52,14 @@ def test_a_wrong_section_is_refused_with_its_line_or_override(text, key, value, 
     assert refused(written).startswith(f"file.yaml:{lines + 3}: {message}")
 
 
+@pytest.mark.parametrize("text", [TASK, RECIPE], ids=["task", "recipe"])
+def test_the_key_that_was_meant_is_not_blamed_for_the_wrong_one(text):
+    lines = text.count("\n")
+    written = f"{text}launch:\n  nodes: 8\n"
+    assert refused(f"{written}  nodse: 2\n").startswith(f"file.yaml:{lines + 3}: unknown key")
+    assert refused(written, "launch.nodse=2").startswith("override 'launch.nodse=2': unknown key")
+
+
 def test_what_was_meant_is_told_and_the_keys_are_those_of_the_kind():
     assert refused(RECIPE, "launch.nodse=3").endswith("Did you mean 'nodes'?")
     told = refused(RECIPE, "launch={kind: job, time: 60}")

@@ -14,6 +14,7 @@ from cerebro.cli.opening import open_experiment
 from cerebro.config.files import is_recipe_file, load_file, show_file
 from cerebro.config.recipe import RecipeExperiment
 from cerebro.config.recipe_schema import Loss, Metric
+from cerebro.run.parallel import Mode
 from cerebro.search.domain import Choice, Constant, LogUniform
 from cerebro.zoo.objectives import LOSSES, METRICS
 from tests.unit.config.recipes import RECIPE, changed, load, refused
@@ -246,6 +247,18 @@ def test_later_overrides_win_and_sections_may_be_made():
     )
     assert found.space["optimizer.lr"] == Choice([0.1, 0.2])
     assert found.goal == {"target": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "expected"),
+    [
+        ("parallel: hybrid\n", "parallel.mode=ddp", Mode.DDP),
+        ("parallel: ddp\n", "parallel.check_every=0", Mode.DDP),
+        ("parallel: {mode: hybrid}\n", "parallel=ddp", Mode.DDP),
+    ],
+)
+def test_a_word_that_stands_for_a_mapping_is_overridden_as_one(file, override, expected):
+    assert load(RECIPE + file, override).to_request().parallel.mode is expected
 
 
 # Shown
