@@ -109,12 +109,17 @@ def test_two_simulated_nodes_are_compared_with_one_at_both_rules(
 
 
 def test_nodes_on_named_hosts_are_started_by_ssh(prefix: list[str], folder: Path) -> None:
+    # Of a run before, which this machine cannot see.
+    left_over = folder / "elsewhere" / "n2-p1-b32-global-r0" / "node1" / "resources.csv"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_text("1.0,of another run,cpu/tree,99.0\n")
     hosts = ("--hosts", "localhost,another")
     done = bench(prefix, folder, "--nodes", "2", *hosts, "--batch", "global")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Simulated" not in done.stdout
-    assert (folder / "elsewhere" / "n2-p1-b32-global-r0" / "node1" / "resources.csv").exists()
+    assert left_over.exists()
     samples = folder / "out" / "settings" / "n2-p1-b32-global-r0" / "node1" / "resources.csv"
     assert ",another,cpu/tree," in samples.read_text()
+    assert "of another run" not in samples.read_text()
     assert {row["node"] for row in rows(folder, "resources")} == {"localhost", "another"}
     assert "missing" not in done.stdout

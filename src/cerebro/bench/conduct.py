@@ -184,3 +184,8 @@ def check_hosts(hosts: Sequence[str], nodes: Sequence[int]) -> None:
             f"`hosts >= nodes` must hold, but got {len(hosts)} hosts for {max(nodes)} nodes. Name "
             "more hosts, or leave --hosts out: then nodes are processes of this machine."
         )
+    if 1 < len(set(hosts)) < len(hosts):
+        raise UsageError(
+            f"hosts must be all different, or one machine that stands for all of them, but got "
+            f"{','.join(hosts)}. Nodes that share a machine cannot be compared with others."
+        )

@@ -69,13 +69,17 @@ def node_command(
         *(sys.executable, "-m", "cerebro", "run", str(subject.path)),
         *(*subject.overrides(setting, place.run), "--quiet", *flags),
     ]
-    return _on(host, command) if place.hosts else command
+    if not place.hosts:
+        return command
+    # On a disk of its own there may be samples of the setting's last run.
+    return _on(host, command, without=place.node(node) / layout.RESOURCES)
 
 
-def _on(host: str, command: Sequence[str]) -> list[str]:
-    """A command that runs in this directory of another machine."""
-    there = f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
-    return ["ssh", "-o", "BatchMode=yes", host, there]
+def _on(host: str, command: Sequence[str], *, without: Path | None = None) -> list[str]:
+    """A command that runs in this directory of another machine, `without` a file there."""
+    removed = [] if without is None else [shlex.join(["rm", "-f", str(without)])]
+    steps = [f"cd {shlex.quote(os.getcwd())}", *removed, f"exec {shlex.join(command)}"]
+    return ["ssh", "-o", "BatchMode=yes", host, " && ".join(steps)]
 
 
 def are_simulated(hosts: Sequence[str]) -> bool:

@@ -61,8 +61,12 @@ def sampled(
         set_aside(store)
     if spot is None:
         return profiling(profile, store.where())
-    # A launcher that has started several ranks on this machine has all of them below it.
-    pid = os.getppid() if spot.here > spot.local else None
+    # A launcher that has started several ranks on this machine has all of them below it. Systems
+    # may hide processes of others.
+    launcher = os.getppid() if spot.here > spot.local else 0
+    pid = launcher if os.path.exists(f"/proc/{launcher}/stat") else None
+    if launcher != 0 and pid is None:
+        logger.warning("of the ranks of this machine only the first is sampled: it sees no others.")
     return profiling(profile, store.where(), node=spot.first, pid=pid)
 
 

@@ -75,6 +75,13 @@ def test_too_few_hosts_are_refused() -> None:
         check_hosts(["a"], [1, 3])
 
 
+def test_hosts_of_which_some_are_the_same_machine_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"all different, or one machine .* got a,a,b"):
+        check_hosts(["a", "a", "b"], [1, 3])
+    check_hosts(["a", "a", "a"], [1, 3])
+    check_hosts(["a", "b"], [1, 2])
+
+
 def write(folder: Path, text: str) -> Path:
     path = folder / "file.yaml"
     path.write_text(text)
