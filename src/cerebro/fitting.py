@@ -272,7 +272,11 @@ def _as_pays(
     spot, asked = cast(Rendezvous, ground.rendezvous), request.parallel
     division = _as_started(request, spot)
     is_open = asked.mode is Mode.AUTO and asked.workers_per_trial is None
-    if not is_open or not ground.has_gangs or _count_trials(request) != 1:
+    if is_open and _count_trials(request) != 1:
+        # Said, since with workers of one machine they would.
+        reason = f"{division.reason}; trials hop over several machines on Ray and Spark"
+        return dataclasses.replace(division, reason=reason)
+    if not is_open or not ground.has_gangs:
         return division
     found = _as_before(ground, wish)
     if found is None:

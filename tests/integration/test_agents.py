@@ -158,7 +158,10 @@ def test_several_trials_are_trained_by_all_machines_one_after_the_other(tmp_path
     space = {"lr": [0.01, 0.02]}
     experiment = make_project(tmp_path / "run", parallel="auto", epochs=1, space=space)
     leading, serving = run_together(experiment, tmp_path)
-    assert "parallel ddp: 1 gang of 2 workers, as 2 ranks were started by flags" in leading
+    assert (
+        "parallel ddp: 1 gang of 2 workers, as 2 ranks were started by flags; trials hop over "
+        "several machines on Ray and Spark"
+    ) in leading
     assert "rank 1 of 2 on" in serving
     assert "the run has ended: best t000" in serving
     result = Result.open(experiment.parent / "runs" / "clouds")

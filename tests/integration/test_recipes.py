@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import cerebro
 from cerebro.cli.located import located
@@ -201,6 +202,19 @@ def test_two_workers_on_a_trial_scale_and_warm_up_its_rate(gangs):
         assert curves["lr"].tolist() == pytest.approx([1.25 * lr, 1.5 * lr], rel=1e-12)
         # One batch further: an epoch has 6.
         assert saved_lr(run, trial) == pytest.approx((1.5 + 1 / 24) * lr, rel=1e-12)
+
+
+def test_two_ranks_learn_what_one_process_does_with_the_network_of_the_assignment(tmp_path):
+    svhn()
+    small = (*TOGETHER, "training.n_epochs=2", "data.shards=2")
+    weights = []
+    for mode, workers in (("mop", 1), ("ddp", 2)):
+        told = (f"parallel={mode}", f"workers={workers}", f"output_dir={tmp_path / mode}")
+        result, _ = train(CONFIGS / "mlp6.yaml", "backend=inline", *small, *told)
+        weights.append(result.load(0).state_dict())
+    one, two = weights
+    for name, tensor in one.items():
+        assert torch.allclose(two[name], tensor, rtol=1e-5, atol=1e-7), name
 
 
 def test_the_rates_of_trials_that_hop_are_not_scaled_by_the_number_of_workers():

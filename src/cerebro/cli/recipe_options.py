@@ -51,6 +51,8 @@ class RecipeWish:
 
     >>> RecipeWish(optimizer="lr=0,name=SGD", dropout=0.0).overrides(is_recipe=True)
     ['optimizer.lr=0', 'optimizer.name=SGD', 'model.dropout=0.0']
+    >>> RecipeWish(optimizer="lr_warmup_epochs=0").overrides(is_recipe=True)
+    ['training.lr_warmup_epochs=0']
     >>> RecipeWish(n_epochs=3).overrides(is_recipe=False)
     ['epochs=3']
     """

@@ -188,9 +188,11 @@ def _hybrid(ranks: int | None, workers: int, trials: int | None) -> Division:
     if ranks is None:
         ranks = max(1, workers // max(1, trials or workers))
         reason = f"as there are {_count(trials, 'trial')} for {_count(workers, 'worker')}"
-    if workers % ranks:
-        reason += f"; {_count(workers % ranks, 'worker')} left over"
-    return Division(mode=Mode.HYBRID, ranks=ranks, gangs=workers // ranks, reason=reason)
+    gangs = workers // ranks
+    idle = workers - ranks * min(gangs, trials or gangs)
+    if idle:
+        reason += f"; {_count(idle, 'worker')} left over"
+    return Division(mode=Mode.HYBRID, ranks=ranks, gangs=gangs, reason=reason)
 
 
 def _auto(workers: int, trials: int | None, cost: StepCost | None) -> Division:

@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 from cerebro.backend import InlineBackend, LocalBackend
@@ -20,6 +21,7 @@ from cerebro.backend.gang.ends import RankFailed, RankLost
 from cerebro.backend.gang.follower import AGAIN, FAILED, REFUSED, STOPPED, start_follower
 from cerebro.backend.gang.rendezvous import split_address
 from cerebro.backend.limits import Limits
+from cerebro.data import from_arrays, open_dataset
 from cerebro.errors import UsageError, WorkerError
 from cerebro.testing.backend_session import Session, make_call
 from cerebro.testing.toy import ToyTask
@@ -188,6 +190,19 @@ def deserted():
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{kept.getsockname()[1]}"
+
+
+def test_a_rank_whose_labels_belong_to_other_rows_is_sent_away(session, tmp_path):
+    ours = open_dataset(tmp_path / "data")
+    parts = [ours.open_shard("train", number).columns for number in range(2)]
+    x, y = (np.concatenate([part[name] for part in parts]) for name in ("x", "y"))
+    from_arrays(tmp_path / "other", {"x": x, "y": np.roll(y, 1)}, shards=2, validation=1 / 3)
+    elsewhere = Elsewhere(session, tmp_path / "follower.log")
+    refused = elsewhere.follow(replace(elsewhere.setup, data=str(tmp_path / "other")))
+    with pytest.raises(UsageError, match=r"data must be the same .* for rank 1"):
+        elsewhere.setup.open(0)
+    assert refused.wait(60) == REFUSED
+    refused.kill()
 
 
 def test_a_follower_ends_with_a_code_that_says_what_to_do(session, deserted, tmp_path):

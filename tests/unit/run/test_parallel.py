@@ -46,6 +46,22 @@ def test_workers_are_divided_as_asked_or_as_fits_the_trials(asked, workers, tria
     assert shape(parse_parallel(*asked), workers=workers, trials=trials) == expected
 
 
+@pytest.mark.parametrize(
+    ("asked", "workers", "trials", "told"),
+    [
+        (("auto",), 4, 3, "as there are 3 trials for 4 workers; 1 worker left over"),
+        (("auto",), 9, 2, "as there are 2 trials for 9 workers; 1 worker left over"),
+        (("hybrid", 2), 5, None, "as asked for; 1 worker left over"),
+        (("hybrid", 2), 6, 1, "as asked for; 4 workers left over"),
+        (("hybrid", 2), 4, 3, "as asked for"),
+    ],
+    ids=str,
+)
+def test_workers_without_a_trial_are_told(asked, workers, trials, told):
+    found = divide(parse_parallel(*asked), workers=workers, trials=trials)
+    assert found.describe().endswith(f", {told}")
+
+
 def test_one_trial_is_shared_only_where_that_pays():
     auto = Parallel(mode=Mode.AUTO)
     assert shape(auto, workers=2, trials=1, cost=FAST) == ("ddp", 2, 1)
