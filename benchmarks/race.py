@@ -17,7 +17,8 @@ script, as handed out    the same with what it is handed out with: mlp6 and plai
 ... (simulated)          three nodes, all of them processes of this machine
 
 *Start-up* is all that is not between the first step and the last validation. Data are prepared
-once, for all sides, and that is told apart. Saved weights of every side are judged by one function.
+once, for all sides, and that is told apart. Saved weights of every side are judged by one function:
+all that train by our recipe must have the target by it.
 
 On one GPU: 16 variants of a residual network (learning rate, weight decay) to 92 % on CIFAR-10, all
 of them trained to their end as one stack, against a plain eager script that trains one after the
