@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,22 @@ def launch(cluster: SlurmCluster, experiment: Path, *options: str) -> int:
     command = cerebro("launch", "slurm", experiment.name, "--nodes", "2", *options)
     said = cluster.run(*command, cwd=experiment.parent)
     return int(said.split()[1])
+
+
+ASK_WHO = """
+import os
+from cerebro.backend.gang.rendezvous import find_lone_launcher
+print(f"started by {find_lone_launcher(os.environ)}")
+"""
+
+
+def test_what_srun_starts_is_a_rank_but_not_what_people_start_in_its_shell(cluster, tmp_path):
+    command = [sys.executable, "-c", ASK_WHO]
+    assert "started by SLURM" in cluster.run("srun", "-n", "1", *command, cwd=tmp_path)
+    # It wants a terminal.
+    shell = shlex.join(["srun", "-n", "1", "--pty", *command])
+    said = cluster.run("script", "--quiet", "--command", shell, "/dev/null", cwd=tmp_path)
+    assert "started by None" in said
 
 
 def read_log(experiment: Path, job: int) -> str:

@@ -76,11 +76,11 @@ class StepCost:
         alone, shared = "", ""
         if self.rows != self.alone_rows:
             alone, shared = f" of {self.alone_rows} rows", f"one of {self.rows} "
-        speed = f" sent at {self.state_bytes / self.send_s / 1e6:.3g} MB/s" if self.send_s else ""
+        speed = f" sent at {_mega(self.state_bytes / self.send_s)}/s" if self.send_s else ""
         return (
             f"a step{alone} takes {_ms(self.alone_s)} alone and {shared}{_ms(self.together_s)} "
             f"with {self.workers} workers, {_ms(self.comm_s)} of it communication "
-            f"({self.state_bytes / 1e6:.3g} MB of state{speed})"
+            f"({_mega(self.state_bytes)} of state{speed})"
         )
 
     def to_json(self) -> dict[str, Json]:
@@ -240,7 +240,16 @@ def compare(division: Division, *, step_s: float, comm_s: float) -> str | None:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{_digits(1e3 * seconds)} ms"
+
+
+def _mega(count: float) -> str:
+    return f"{_digits(count / 1e6)} MB"
+
+
+def _digits(number: float) -> str:
+    """Three, or all of a large one: nobody reads 1.13e+03."""
+    return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"
 
 
 def _workers_per_trial(value: object) -> WorkersPerTrial:

@@ -92,6 +92,10 @@ def test_the_reason_names_what_was_measured():
     sent = replace(SLOW, send_s=0.02)
     told = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=sent).describe()
     assert "(4 MB of state sent at 200 MB/s)" in told
+    large = replace(SLOW, alone_s=1.2345, state_bytes=1_250_000_000, send_s=1.0)
+    told = divide(Parallel(mode=Mode.AUTO), workers=2, trials=1, cost=large).describe()
+    assert "a step takes 1,234 ms alone and 12 ms with" in told
+    assert "(1,250 MB of state sent at 1,250 MB/s)" in told
 
 
 def test_what_was_predicted_is_told_beside_what_was_reached():
