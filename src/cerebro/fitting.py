@@ -315,7 +315,8 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
     alone = Division(mode=Mode.MOP, ranks=1, gangs=ground.workers, reason="")
     if not ground.has_gangs:
         return dataclasses.replace(alone, reason="as this backend has no gangs")
-    framework = _framework(wish.task)
+    # Steps of a single trial are tried on a worker, which knows.
+    framework = None if trials == 1 and isinstance(wish.task, str) else _framework(wish.task)
     if framework not in (None, "torch"):
         reason = f"as a task of {framework!r} cannot be shared"
         return dataclasses.replace(alone, reason=reason)
@@ -334,6 +335,8 @@ def _as_fits(ground: FitGround, request: Request, wish: FitWish, dataset: Datase
 
 def _framework(task: Task | str) -> str | None:
     """Who trains it; None where that is not known here."""
+    if isinstance(task, str) and task.startswith("cerebro.zoo."):
+        return "torch"
     if isinstance(task, str):
         # The workers of a run import it; that it cannot be is theirs to tell.
         with contextlib.suppress(UsageError):

@@ -142,6 +142,40 @@ def test_output_that_cannot_be_written_is_told_without_a_traceback(project):
     assert "finished" in project.cerebro("status", "runs/toy").stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("run", "missing.yaml"), 2), (("status", "."), 2)]
+)
+def test_an_error_that_nobody_can_read_has_its_exit_code(project, arguments, code):
+    """As where the log of a batch job is on the disk that has filled up."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cerebro", *arguments],
+            cwd=project.folder,
+            env=environment(),
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 2>&-", "1>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_may_have_no_output(project, closed):
+    """What it opens must not be taken for it."""
+    command = ["run", "experiment.yaml", "epochs=1"]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "cerebro", *command],
+        cwd=project.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert ("finished" in done.stdout) == ("1>" not in closed)
+    assert project.cerebro("doctor", "runs/toy").returncode == 0
+
+
 #: The driver has read the module before it takes the lock; a worker reads it afterwards.
 NEVER_READY = """
 import pathlib

@@ -11,7 +11,7 @@ import typer
 
 from cerebro import __version__
 from cerebro.cli import bench, data, launch, models, nodes, recipe_options, services
-from cerebro.cli.ending import forsake_stderr, reported
+from cerebro.cli.ending import forsake_stderr, have_streams, reported
 
 app = typer.Typer(
     name="cerebro",
@@ -63,6 +63,7 @@ WAIT_S = 10.0
 
 def main() -> None:
     """The console script."""
+    have_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that knows no "…" gets "\u2026" instead of a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")

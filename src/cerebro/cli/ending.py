@@ -43,17 +43,29 @@ def reported() -> Iterator[None]:
         raise typer.Exit(RunInterrupted.exit_code) from None
 
 
+def have_streams() -> None:
+    """Let output that was closed (`2>&-`) go nowhere: the next file to be opened would be it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def forsake_stderr() -> None:
     """Lest the interpreter ends with a code of its own for what nobody reads any more."""
     try:
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _tell(text: str) -> None:
-    # What reads it may have ended before us, by the same Ctrl-C: the exit code stays.
-    with contextlib.suppress(BrokenPipeError):
+    # What reads it may have ended before us, by the same Ctrl-C, and the disk of a log may be full:
+    # the exit code stays.
+    with contextlib.suppress(OSError):
         print(text, file=sys.stderr)
 
 

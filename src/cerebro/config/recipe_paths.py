@@ -11,10 +11,16 @@ from cerebro.config.resolve import check_run_name, resolve_path
 from cerebro.errors import UsageError
 from cerebro.search.wording import show
 
-#: What stands in braces: a default may have braces of its own.
-_INSIDE = r"[^{}]*"
-for _ in range(3):
-    _INSIDE = rf"(?:[^{{}}]|\{{{_INSIDE}\}})*"
+#: Defaults that may be in braces of others.
+_DEPTH = 4
+
+
+def _inside(depth: int) -> str:
+    """What stands in braces, which may have braces of its own."""
+    return rf"(?:[^{{}}]|\{{{_inside(depth - 1)}\}})*" if depth else r"[^{}]*"
+
+
+_INSIDE = _inside(_DEPTH - 1)
 _VARIABLE = re.compile(rf"\$(?:(?P<bare>[A-Za-z_]\w*)|\{{(?P<braced>{_INSIDE})\}}|\{{)")
 _BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>.*))?")
 #: What a job's variables stand for where there is no SLURM.
@@ -43,7 +49,10 @@ not set. Set it, or write ${SCRATCH:-/some/default}.
     def value(match: re.Match[str]) -> str:
         inside = _BRACED.fullmatch(match["bare"] or match["braced"] or "")
         if inside is None:
-            raise UsageError(f"{show(text)} must name a variable in {match[0]}, as in ${{HOME}}.")
+            raise UsageError(
+                f"{show(text)} must name a variable in {match[0]}, as in ${{HOME}}, and close its "
+                f"braces, of which at most {_DEPTH} may be in each other."
+            )
         name, default = inside["name"], inside["default"]
         found = known.get(name) or expand(default or "", known) or OUTSIDE_SLURM.get(name)
         if not found:

@@ -13,8 +13,9 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        # Ctrl-C ends what a pipe leads to, too (`2>&1 | tee log`): a run stops as it should.
-        with contextlib.suppress(BrokenPipeError):
+        # Ctrl-C ends what a pipe leads to, too (`2>&1 | tee log`), and a disk may be full: a run
+        # stops as it should.
+        with contextlib.suppress(OSError):
             print(f"{level}{record.getMessage()}", file=sys.stderr)
 
 

@@ -132,7 +132,7 @@ def test_what_ends_a_run_of_which_all_hear_is_not_told_again(
         ):
             raise OSError("no room")
         assert following.result()["done"] == 1
-    assert "the other processes are told" not in caplog.text
+    assert "telling the other processes" not in caplog.text
 
 
 def train_and_fail(spot: Rendezvous) -> None:
@@ -152,7 +152,20 @@ def test_what_fails_after_the_run_has_ended_is_not_told(
         with pytest.raises(DataError):
             train_and_fail(spots[0])
         assert following.result()["done"] == 0
-    assert "the other processes are told" not in caplog.text
+    assert "telling the other processes" not in caplog.text
+
+
+def test_the_others_hear_of_what_fails_before_the_next_run_of_a_script(
+    spots: list[Rendezvous],
+) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, spots[1])
+        with pytest.raises(DataError):
+            train_and_fail(spots[0])
+        assert following.result()["done"] == 0
+    assert excuse_of_rank_1(spots, DataError("no rows.")).endswith("no rows.")
+    # Rank 1 has met the others before, too.
+    assert excuse_of_rank_1(spots, DataError("no rows.")).endswith("no rows.")
 
 
 @pytest.mark.parametrize("signalled", [SystemExit(75), KeyboardInterrupt()], ids=repr)
@@ -179,12 +192,19 @@ def test_a_signal_to_stop_while_the_last_one_is_waited_for_does_not_change_how_i
         assert following.result() == {"done": 2, "word": "no data here."}
 
 
+def fail_after_meeting(spot: Rendezvous) -> None:
+    with excused(spot, "cifar"):
+        spot.met.set()
+        raise DataError("no")
+
+
 def test_what_is_known_or_was_started_by_people_is_not_told(spots: list[Rendezvous]) -> None:
-    spots[1].met.set()
+    by_people = replace(spots[1], kind=Kind.FLAGS, met=threading.Event())
     with socket.create_server(split_address(spots[0].address)) as listener:
-        for spot in (spots[1], replace(spots[1], kind=Kind.FLAGS, met=threading.Event())):
-            with pytest.raises(DataError):
-                fail(spot, DataError("no"))
+        with pytest.raises(DataError):
+            fail_after_meeting(spots[1])
+        with pytest.raises(DataError):
+            fail(by_people, DataError("no"))
         listener.setblocking(False)
         # Nobody has looked for rank 0.
         with pytest.raises(BlockingIOError):

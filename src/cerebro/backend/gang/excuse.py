@@ -29,6 +29,9 @@ def excused(rendezvous: Rendezvous | None, run: str | None) -> Iterator[None]:
         rendezvous: Of this process; None: it is alone.
         run: The name of the run; None: it has none by which the others could be found.
     """
+    if rendezvous is not None:
+        # A script's next run is one that they meet for anew.
+        rendezvous.met.clear()
     try:
         yield
     except RunInterrupted:

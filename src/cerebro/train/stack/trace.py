@@ -165,8 +165,10 @@ def trace_evaluation(
         return cast("list[Tensor]", _over_members(member, example)(trained, rest))
 
     model.eval()
-    with aside(task):
+    with aside(task) as has_changed:
         module = _trace(step, example)
+        if has_changed():
+            raise CannotTrace("loss() or metrics() changes its task, or what that keeps")
     simplify(module)
     numbers = tuple(example.numbers)
     return Traced(module, tuple(found), (), frozenset(reads), numbers, mutates(module))
