@@ -66,18 +66,16 @@ def gauge(
             return None
         finally:
             backend.stop()
-    alone_rows, rows = alone.batch_size_of(params), together.batch_size_of(params)
-    steps = -(-shared.rows // rows)
     return StepCost(
-        alone_s=_seconds(single) / -(-single.rows // alone_rows),
-        together_s=_seconds(shared) / steps,
-        comm_s=shared.comm_s / steps,
+        alone_s=single.seconds,
+        together_s=shared.seconds,
+        comm_s=shared.comm_s,
         workers=1 if setup.gang is None else setup.gang.size,
         state_bytes=state_bytes,
         send_s=send_s,
-        visit_steps=-(-dataset.shards(Split.TRAIN)[0].rows // rows),
-        alone_rows=alone_rows,
-        rows=rows,
+        visit_steps=-(-probe.shard_rows // shared.rows),
+        alone_rows=single.rows,
+        rows=shared.rows,
     )
 
 
@@ -96,8 +94,13 @@ def _stoppable(backend: Backend) -> Iterator[None]:
         raise _interrupted(stops[0])
 
 
-def _seconds(report: VisitReport) -> float:
-    return report.compute_s + report.comm_s
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one took, and for how much of that its workers waited for each other."""
+
+    seconds: float
+    comm_s: float
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,11 @@ class _Probe:
     worker: int
     dataset: Dataset
     params: Params
+
+    @property
+    def shard_rows(self) -> int:
+        """Of the shard on which steps are tried."""
+        return self.dataset.shards(Split.TRAIN)[0].rows
 
     def choose_stack(self, spec: RunSpec) -> Stacking | None:
         """How a trial alone is trained in such a run: as a stack of one, or in the plain loop."""
@@ -122,15 +130,20 @@ class _Probe:
 
     def measure(
         self, spec: RunSpec, *, stack: Stacking | None = None, is_alone: bool = False
-    ) -> VisitReport:
-        """Some steps, after a few others that warm up."""
+    ) -> _Step:
+        """Some steps, all of as many rows, after a few others that warm up."""
+        # A batch takes the rows of one shard.
+        rows = min(spec.batch_size_of(self.params), self.shard_rows)
+        most = self.shard_rows // rows
         call = replace(self._call(spec), stack=stack, is_alone=is_alone)
         if stack is not None:
             call = replace(call, unit=stack_unit(0))
-        for steps in (_WARM, _STEPS):
-            report, state = self._train(replace(call, limit=steps * call.batch_size), None)
+        for asked in (_WARM, _STEPS):
+            steps = min(asked, most)
+            report, state = self._train(replace(call, limit=steps * rows), None)
             self.backend.release(state)
-        return report
+        seconds = report.compute_s + report.comm_s
+        return _Step(seconds=seconds / steps, comm_s=report.comm_s / steps, rows=rows)
 
     def measure_sending(self, spec: RunSpec) -> tuple[float, int]:
         """Seconds that it takes to send a state to all workers, and its bytes."""

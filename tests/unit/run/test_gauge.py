@@ -116,9 +116,10 @@ def data(tmp_path_factory):
 def measure(data):
     spec = replace(toy_spec(data), batch_size=8, stack="auto")
 
-    def measure(backend, alone=spec):
+    def measure(backend, alone=spec, together=None):
         setup = Setup(task="", data=str(data), store="", gang=GangPlace(size=2))
-        given = {"alone": alone, "together": replace(spec, gang=2), "params": PARAMS}
+        together = together or replace(spec, gang=2)
+        given = {"alone": alone, "together": together, "params": PARAMS}
         cost = gauge(backend, setup, open_dataset(data), **given)
         assert backend.is_stopped
         assert not backend.kept
@@ -132,6 +133,21 @@ def test_a_step_is_measured_alone_and_together_with_what_is_sent_before_a_visit(
     assert (cost.alone_s, cost.together_s, cost.comm_s) == pytest.approx((0.010, 0.008, 0.002))
     assert (cost.alone_rows, cost.rows, cost.workers) == (8, 16, 2)
     assert (cost.send_s, cost.state_bytes) == (0.5, 4_000_000)
+
+
+def test_batches_are_measured_as_the_shards_that_cut_them(measure, data):
+    """Shards have 36 rows: a gang that is to have twice those of 40 has no more."""
+    spec = replace(toy_spec(data), batch_size=40, stack=False)
+    cost = measure(Scripted(), spec, replace(spec, gang=2))
+    assert (cost.alone_rows, cost.rows, cost.visit_steps) == (36, 36, 1)
+    assert not replace(cost, together_s=cost.alone_s).is_worth_it
+
+
+def test_all_steps_that_are_measured_have_as_many_rows(measure, data):
+    backend = Scripted()
+    spec = replace(toy_spec(data), batch_size=10, stack=False)
+    assert measure(backend, spec, replace(spec, gang=2)).visit_steps == 2
+    assert [call.limit for call in backend.calls] == [30, 30, 20, 20, 20, 20]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ import concurrent.futures
 import itertools
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from cerebro.data import from_arrays
 from cerebro.errors import ReplicaError
 from cerebro.train.gang.group import GangBroken
 from cerebro.train.gang.replicas import compare
@@ -136,6 +138,29 @@ def test_a_drift_is_found_at_the_end_of_a_visit_at_the_latest(data):
     assert "after step 3, the last of a visit of t0000 to shard 1, model.0.weight" in str(errors[0])
 
 
+class MomentumTask(PlainTask):
+    """Its ranks have the same weights, but other momenta after the last step of a visit."""
+
+    numbers = itertools.count()
+
+    def optimizer(self, model, params):
+        made, number = super().optimizer(model, params), next(self.numbers)
+        steps = itertools.count(1)
+
+        def spoil(optimizer, *_):
+            if next(steps) == 3:
+                optimizer.state[model[0].weight]["momentum_buffer"] += number
+
+        made.register_step_post_hook(spoil)
+        return made
+
+
+def test_optimizers_that_drift_apart_are_found_out(data):
+    errors = errors_of(MomentumTask, data, check_every=100)
+    assert re.search(r"optimizer\.\S+momentum_buffer of rank 1 differs", str(errors[0]))
+    assert len(errors) == 2
+
+
 def test_labels_that_do_not_belong_to_their_rows_are_found_out(data):
     errors = errors_of(LabelTask, data)
     assert "at step 0 of a visit of t0000 to shard 1" in str(errors[0])
@@ -203,6 +228,22 @@ def test_augmentation_that_drops_rows_is_found_out(data):
 
 def test_a_loss_that_draws_numbers_is_no_fault(data):
     assert errors_of(NoisyTask, data, visits=2) == []
+
+
+class CancellingTask(PlainTask):
+    """Losses of rows that are large, and nothing together."""
+
+    def loss(self, model, batch, params):
+        return (1e8 * batch["sign"] + model(batch["x"])).mean()
+
+
+def test_losses_that_cancel_are_no_fault(tmp_path):
+    rows = {"x": np.zeros((22, 4), np.float32), "sign": np.ones((22, 1), np.float32)}
+    rows["sign"][::2] = -1
+    data = from_arrays(str(tmp_path), rows, shards=1)
+    with connected(2, 1) as gangs:
+        ranks = Ranks(CancellingTask, data, gangs).run(1, batch_size=22)
+    assert ranks.visits == 1
 
 
 def test_running_means_of_ranks_are_no_fault(data):

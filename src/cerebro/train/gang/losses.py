@@ -84,6 +84,8 @@ class LossCheck:
         row = torch.tensor([loss, looked, self._whole], dtype=torch.float64)
         losses, counts, wholes = gang.gather(row).T.tolist()
         mean = sum(a * b for a, b in zip(losses, counts, strict=True)) / sum(counts)
+        # Large parts may cancel: what is left of them is as exact as they are.
+        self._scale = max(abs(loss) for loss in (*losses, wholes[0]))
         if self._agree(mean, wholes[0]):
             return
         # Whether the same rows give the same loss twice.
@@ -120,7 +122,7 @@ class LossCheck:
         if not (math.isfinite(one) and math.isfinite(other)):
             # It diverges, or cannot be computed without augmentation.
             return True
-        return abs(one - other) <= self._tolerance * abs(other) + _SMALLEST
+        return abs(one - other) <= self._tolerance * self._scale + _SMALLEST
 
     def _room(self, own: int) -> int:
         """The most rows of each rank that are looked at."""
