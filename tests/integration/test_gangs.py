@@ -132,7 +132,12 @@ class SlowTask(GangTask):
 @pytest.mark.parametrize(
     ("by", "batch", "mode", "told"),
     [
-        ("row", {"global_batch_size": 10}, "ddp", "there is one trial, and a step takes 1,000,000 "),
+        (
+            "row",
+            {"global_batch_size": 10},
+            "ddp",
+            "there is one trial, and a step takes 1,000,000 ",
+        ),
         ("row", {"batch_size": 8}, "ddp", r"a step of 8 rows takes \S+ ms alone and one of 16 "),
         ("batch", {"global_batch_size": 8}, "mop", "sharing its batches costs the one trial more"),
     ],

@@ -34,7 +34,20 @@ def test_ranks_of_a_launcher_learn_what_a_gang_on_one_machine_does(tmp_path: Pat
     assert "rank 0 of 2 on" in said
     assert "rank 1 of 2 on" in other_said
     assert "the run has ended: best t0000 with val_loss" in other_said
+    progress = ("run clouds: ", "efficiency")
+    assert [words for words in progress if f"\n{words}" not in said] == []
+    assert [words for words in progress if f"\n{words}" in f"\n{other_said}"] == []
     assert digest(experiment) == train_here(tmp_path / "here", 2, epochs=1)
+
+
+def test_a_recipe_is_shown_by_rank_0_alone(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(SMALL)
+    command = cerebro("run", recipe, "--show-config")
+    (code, said), (other_code, other_said) = run_both(command, command, tmp_path)
+    assert (code, other_code) == (0, 0)
+    assert "batch_size: 8" in said
+    assert other_said == ""
 
 
 def test_rank_0_ends_with_the_reason_why_another_has_no_data(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from cerebro.config.files import load_file
 from cerebro.config.recipe import RecipeExperiment
 from cerebro.errors import ConfigError, UsageError
 from cerebro.results import Result
-from tests.integration.project import Project, environment
 from tests.named import write_cifar_binary, write_mnist, write_pictures, write_svhn
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
@@ -331,75 +329,3 @@ def test_a_stopper_by_what_the_task_does_not_give_has_the_line_of_the_file():
     Path("recipe.yaml").write_text(f"{RECIPE}{search}    metric: val_acc}}}}\n")
     with pytest.raises(ConfigError, match=r"yaml:16: the metric of stopper 'patience' must be"):
         train("recipe.yaml")
-
-
-# The command
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    return Project(tmp_path)
-
-
-def test_the_command_tells_the_best_and_opens_a_shell(project):
-    options = ("--optimizer", "lr=0,name=sgd", "--n_epochs", "1", "-v", "--interactive")
-    done = subprocess.run(
-        [sys.executable, "-m", "cerebro", "run", "recipe.yaml", *options],
-        cwd=project.folder,
-        env={**environment(), "IPYTHONDIR": str(project.folder / "ipython")},
-        input="print('the best is', result.best.id)\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "best validation accuracy: 0." in done.stdout
-    assert "mean time of an epoch (its visits one after the other): " in done.stdout
-    assert "the best is t0000" in done.stdout
-    assert "(head): Linear(in_features=128, out_features=1, bias=True)" in done.stderr
-    run = project.folder / "runs" / "small"
-    assert history(run)["lr"].tolist() == [0.0]
-
-
-def test_the_command_shows_the_file_and_stops(project):
-    done = project.cerebro(
-        *("run", "recipe.yaml", "--show-config", "--batch_size", "4", "--dropout", "0"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "batch_size: 4" in done.stdout
-    assert "dropout: 0.0" in done.stdout
-    assert not (project.folder / "runs").exists()
-
-
-def test_a_run_that_is_to_be_profiled_has_samples_of_its_own(project):
-    for options in ((), ("--fresh",)):
-        done = project.cerebro("run", "recipe.yaml", "profile={interval: 0.05}", *options)
-        assert done.returncode == 0, done.stderr
-    for run in ("small", "small.1"):
-        directory = project.folder / "runs" / run
-        assert "memory/tree_rss" in (directory / "resources.csv").read_text()
-        assert list((directory / "tensorboard" / "profiler").iterdir())
-
-
-def test_a_task_file_has_no_optimizer_to_change(project):
-    project.write("task.yaml", "task: tasks:Toy\n")
-    done = project.cerebro("run", "task.yaml", "--optimizer", "lr=1")
-    assert done.returncode == 2
-    assert "--optimizer changes a recipe" in done.stderr
-
-
-def test_more_machines_than_the_goal_allows_are_refused(project):
-    done = project.cerebro(
-        *("run", "recipe.yaml", "goal={target: 0.9, max_nodes: 3}", "-n", "4", "-nr", "1"),
-        *("--master", "127.0.0.1:1"),
-    )
-    assert done.returncode == 2
-    assert "got 4 nodes and max_nodes=3" in done.stderr
-
-
-def test_a_wrong_recipe_changes_nothing(project):
-    with pytest.raises(ConfigError):
-        load_file(project.folder / "recipe.yaml", ["training.loss=none"])
-    assert [path.name for path in project.folder.iterdir()] == ["recipe.yaml"]

@@ -92,6 +92,7 @@ def slurm(
     default of recipes, all but one machine wait where sharing a single trial does not pay. Options
     that are left out are those of the file's `launch` section.
     """
+    from cerebro.config.files import load_file
     from cerebro.launch.slurm import make_job, make_log_directory, render
     from cerebro.launch.slurm_commands import submit
 
@@ -111,8 +112,9 @@ def slurm(
         "signal_before": signal_before,
     }
     changes = [*(overrides or []), *([] if on is None else [f"backend={on}"])]
-    job = make_job(_section(experiment, changes), given, experiment.stem.replace("_", "-"))
-    on_ray = _check(experiment, changes, job)
+    config = load_file(experiment, changes)
+    job = make_job(config.launch, given, experiment.stem.replace("_", "-"))
+    on_ray = _check(config, experiment, changes, job)
     order = ["launch", "ray"] if on_ray else ["run"]
     command = [sys.executable, "-u", "-m", "cerebro", *order, str(experiment), *changes]
     script = render(job, command, directory=os.getcwd(), on_ray=on_ray)
@@ -223,8 +225,8 @@ def k8s(
         "name": name,
     }
     changes = overrides or []
-    job = make_job(_section(experiment, changes), given, experiment.stem)
     config = _load_elsewhere(experiment, changes)
+    job = make_job(config.launch, given, experiment.stem)
     _check_goal(config, experiment, changes, job.nodes, {"gpus": job.gpus})
     tree = adapt(load_document(experiment, changes).tree, job, experiment.stem)
     manifest = write_documents(make_objects(job, collect_files(experiment, tree, job)))
@@ -301,22 +303,11 @@ def show_job(job: int) -> None:
             print(f"  {clean(line, 200)}")
 
 
-def _section(experiment: Path, changes: list[str]) -> Mapping[str, object]:
-    """The `launch` section of a file; what is none is refused with the rest of the file."""
-    from cerebro.config.files import load_document
-
-    tree = load_document(experiment, changes).tree
-    found = tree.get("launch") if isinstance(tree, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _check(experiment: Path, changes: list[str], job: SlurmJob) -> bool:
-    """Find what is wrong with a file now rather than in the job; whether it runs on Ray."""
-    from cerebro.config.files import load_file
+def _check(config: ExperimentConfig, experiment: Path, changes: list[str], job: SlurmJob) -> bool:
+    """Find what does not fit a job now rather than in it; whether it runs on Ray."""
     from cerebro.errors import UsageError
     from cerebro.run.parallel import Mode, parse_parallel
 
-    config = load_file(experiment, changes)
     gpus = {"gpus_per_node": job.gpus_per_node}
     _check_goal(config, experiment, changes, job.nodes, gpus)
     if config.backend == "ray":

@@ -59,7 +59,8 @@ def run_experiment(
     is_leading = spot is None or spot.is_leading
     overrides = [*overrides, *wish.overrides(is_recipe=is_recipe_file(path))]
     if wish.is_shown:
-        print(show_file(load_file(path, overrides), path, overrides), end="")
+        shown = show_file(load_file(path, overrides), path, overrides)
+        print(shown if is_leading else "", end="")
         return 0
     with resumable(path, overrides, spot), excused(spot, find_name(path, overrides)):
         config = load_file(path, overrides)

@@ -18,10 +18,10 @@ from cerebro.config.problems import Problem, describe, report
 from cerebro.config.recipe_data import DataSource, find_source
 from cerebro.config.recipe_keys import check_option, wrong_options
 from cerebro.config.recipe_overrides import apply_recipe_overrides
-from cerebro.config.recipe_paths import split_output
+from cerebro.config.recipe_paths import find_path, split_output
 from cerebro.config.recipe_schema import GoalSection, Recipe, SearchSection, section_keys
 from cerebro.config.recipe_space import RENAMED, Objection, make_space
-from cerebro.config.resolve import backend_reference, resolve_path
+from cerebro.config.resolve import backend_reference
 from cerebro.config.schema import ExperimentConfig
 from cerebro.config.yaml import Document, KeyPath
 from cerebro.data.named import DATASETS
@@ -110,11 +110,14 @@ class _Translation:
         self._path = path
         place = self._try(("output_dir",), split_output, recipe.output_dir, path)
         source = self._try(("data",), find_source, recipe.data, recipe, path)
+        earlier = recipe.search.learn_from
+        if earlier is not None:
+            earlier = self._try(("search", "learn_from"), find_path, earlier, path)
         space, wrong = make_space(recipe)
         self.objections += [*wrong, *self._misfits()]
         if self.objections:
             return
-        self.experiment = self._make(place, source, space)
+        self.experiment = self._make(place, source, space, earlier)
         self._check_request(self.experiment)
 
     def _try(self, path: KeyPath, function: Any, *arguments: Any) -> Any:
@@ -125,12 +128,15 @@ class _Translation:
             return None
 
     def _make(
-        self, place: tuple[str, str], source: DataSource, space: dict[str, Domain]
+        self,
+        place: tuple[str, str],
+        source: DataSource,
+        space: dict[str, Domain],
+        earlier: str | None,
     ) -> RecipeExperiment:
         store, name = place
         recipe, search = self._recipe, self._recipe.search
         metric, mode = ranked_by(recipe)
-        learn_from = search.learn_from and resolve_path(search.learn_from, self._path.parent)
         return RecipeExperiment(
             name=name,
             task=AUGMENTED_TASK if "data.augment" in space else TASK,
@@ -151,7 +157,7 @@ class _Translation:
             concurrent=search.concurrent,
             seeds=search.seeds,
             warm_start=_warm_start(search, space),
-            learn_from=learn_from,
+            learn_from=earlier,
             checkpoint=recipe.checkpoint,
             stack=recipe.stack,
             same_order=recipe.same_order,

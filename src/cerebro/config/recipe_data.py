@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cerebro.config.recipe_keys import check_option
-from cerebro.config.recipe_paths import expand
+from cerebro.config.recipe_paths import find_path
 from cerebro.config.recipe_schema import DataSection, Recipe
-from cerebro.config.resolve import resolve_path
 from cerebro.data.named import lookup, prepare
 from cerebro.data.named.preparing import check_options
 from cerebro.types import Json
@@ -54,12 +53,12 @@ def find_source(section: DataSection, recipe: Recipe, file: Path) -> DataSource:
         options = {"input_shape": recipe.model.input_shape, **options}
     for key, value in options.items():
         if key in data.given_by.values() and isinstance(value, str):
-            options[key] = _place(value, file)
+            options[key] = find_path(value, file)
     check_options(data, options)
     return DataSource(
         name=section.name,
-        source=None if section.source is None else _place(section.source, file),
-        into=None if section.prepared is None else _place(section.prepared, file),
+        source=None if section.source is None else find_path(section.source, file),
+        into=None if section.prepared is None else find_path(section.prepared, file),
         options=options,
     )
 
@@ -85,7 +84,3 @@ def training_params(section: DataSection) -> dict[str, Json]:
     preprocess = section.preprocess or _PREPROCESS.get(section.name)
     found: dict[str, Json] = {"data.augment": augment} if augment else {}
     return found if preprocess is None else {**found, "data.preprocess": preprocess}
-
-
-def _place(text: str, file: Path) -> str:
-    return resolve_path(expand(text), file.absolute().parent)

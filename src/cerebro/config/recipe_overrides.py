@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from cerebro.config.overrides import SHORT_FOR
+from cerebro.config.recipe_data import default_augment
 from cerebro.config.recipe_schema import Recipe, section_keys
 from cerebro.config.yaml import Document, KeyPath, Place, parse_yaml
 from cerebro.errors import ConfigError
@@ -14,6 +15,7 @@ from cerebro.types import Json
 
 #: Below these, a name may have dots of its own.
 _SPACE = ("search", "space")
+_AUGMENT = ("data", "augment")
 
 
 def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Document:
@@ -34,12 +36,24 @@ def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Docu
             raise ConfigError(f"{where}: an override is written section.key=value.")
         path = _path_of(key.strip())
         _check_top(str(path[0]), where)
+        tree = _with_default(tree, path)
         parsed = parse_yaml(value.encode("utf-8", "surrogateescape"), where, numbered=False).tree
         tree = _without_domain(_put(tree, path, parsed, where), ".".join(map(str, path)))
         places = {old: place for old, place in places.items() if old[: len(path)] != path}
         # After every line of the file, so that the file's own problems are reported first.
         places[path] = Place(sys.maxsize, where)
     return Document(source=document.source, tree=tree, places=places)
+
+
+def _with_default(tree: Json, path: KeyPath) -> Json:
+    """A data set's own changes of pictures stay, but for the one that is given."""
+    if path[:2] != _AUGMENT or len(path) == 2 or not isinstance(tree, dict):
+        return tree
+    data = tree.get("data")
+    data = {"name": data} if isinstance(data, str) else data
+    if not isinstance(data, dict) or data.get("augment") not in (None, True):
+        return tree
+    return {**tree, "data": {**data, "augment": default_augment(str(data.get("name")))}}
 
 
 def _without_domain(tree: Json, name: str) -> Json:

@@ -65,6 +65,11 @@ not set. Set it, or write ${SCRATCH:-/some/default}.
     return _VARIABLE.sub(value, text)
 
 
+def find_path(text: str, file: Path) -> str:
+    """What a path in a recipe means; one that is not absolute is relative to the file."""
+    return resolve_path(expand(text), file.absolute().parent)
+
+
 def split_output(output_dir: str | None, file: Path) -> tuple[str, str]:
     """The store and the name of the run that goes to this directory.
 

@@ -96,9 +96,10 @@ def tail(path: str, lines: int = _LOG_LINES) -> list[str]:
 
 def _ask(command: Sequence[str], *, stdin: str | None = None, cwd: str | None = None) -> str:
     if shutil.which(command[0]) is None:
+        also = " --dry-run shows the script anywhere." if stdin is not None else ""
         raise UsageError(
             f"SLURM's `{command[0]}` must be on the PATH, but is not: do this on a machine that "
-            "hands in jobs. --dry-run shows the script anywhere."
+            f"hands in jobs.{also}"
         )
     try:
         done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from dataclasses import dataclass
 
 from cerebro.data import Dataset
@@ -11,17 +12,20 @@ from cerebro.run.earlier import Place, find_measured
 from cerebro.run.estimate import Measured, estimate_s
 from cerebro.run.recovery import load_history
 from cerebro.run.rehearsal import MOST_VISITS, rehearse
-from cerebro.run.request import Request
+from cerebro.run.request import BATCH_SIZES, Request
 from cerebro.run.spec import Checkpointing, RunSpec
 from cerebro.search.budget import written_duration
+from cerebro.search.domain import Domain
 from cerebro.search.sampler import Sampler
 from cerebro.storage import layout
 from cerebro.types import Split
 
-__all__ = ["Place", "Plan", "expect_s", "predict_s", "warn_of_budget"]
+__all__ = ["Place", "Plan", "expect_s", "predict_s", "warn_of_budget", "warn_of_cut_batches"]
 
 #: Up to so many trials each one's cost is looked up; above, all cost the mean.
 _LOOKED_UP = 10_000
+#: So far along a range is its end.
+_END = math.nextafter(1.0, 0.0)
 
 logger = logging.getLogger("cerebro.run")
 
@@ -146,6 +150,28 @@ def warn_of_budget(plan: Plan, *, is_fresh: bool) -> None:
             "up",
             *(written_duration(seconds), written_duration(needed_s)),
         )
+
+
+def warn_of_cut_batches(plan: Plan) -> None:
+    """Say so if batches are larger than a shard: learning rates were chosen for such batches."""
+    names = [name for name in BATCH_SIZES if name in plan.spec.space]
+    params = [{name: size} for name in names for size in _sizes(plan.request.space[name])]
+    asked = max(plan.spec.batch_size_of(each) for each in params or [{}])
+    shards = plan.dataset.shards(Split.TRAIN)
+    rows = max(shard.rows for shard in shards)
+    if asked > rows:
+        todo = ": fewer shards make larger batches possible" if len(shards) > 1 else ""
+        logger.warning(
+            "a batch of %d rows%s is cut to the %d of a shard, as a step takes rows of one%s",
+            *(asked, " for all workers of a trial" if plan.spec.gang > 1 else "", rows, todo),
+        )
+
+
+def _sizes(domain: Domain) -> list[int]:
+    """Those that are listed, or the largest one of a range."""
+    count = domain.num_listed()
+    found = [domain.at(_END)] if count is None else [domain.nth(n) for n in range(count)]
+    return [size for size in found if isinstance(size, int)]
 
 
 def _lacking_trials(plan: Plan) -> str | None:

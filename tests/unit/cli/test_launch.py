@@ -43,6 +43,11 @@ def test_sections_can_be_overridden(experiment, capsys):
     assert "#SBATCH --nodes=2\n" in capsys.readouterr().out
 
 
+def test_a_key_of_the_section_that_does_not_exist_is_told_where_it_is(experiment):
+    with pytest.raises(UsageError, match=r"^override 'launch\.env=1': unknown key of launch 'env'"):
+        launch.slurm(experiment, ["launch.env=1"], dry_run=True)
+
+
 def test_many_ranks_of_trials_that_hop_are_refused(experiment):
     with pytest.raises(UsageError, match=r"4 ranks .* but .*my_toy.yaml says mop"):
         launch.slurm(experiment, ["parallel=mop"], dry_run=True)

@@ -226,6 +226,20 @@ def test_a_brace_that_is_not_closed_is_refused():
     assert "must name a variable in ${, as in ${HOME}" in message
 
 
+def test_defaults_in_braces_of_more_than_three_others_are_refused():
+    message = refused(changed("out/run-1", "'${A:-${B:-${C:-${D:-${E:-x}}}}}'"))
+    assert "of which at most 4 may be in each other" in message
+
+
+def test_an_earlier_run_is_found_by_variables_and_beside_the_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("EARLIER", "one")
+    tpe = "search: {name: tpe, trials: 2, space: {optimizer.lr: [0.1, 0.2]}, learn_from: $EARLIER}"
+    assert load(f"{RECIPE}{tpe}").learn_from == str(tmp_path / "one")
+    monkeypatch.delenv("EARLIER")
+    message = refused(f"{RECIPE}{tpe}")
+    assert message.startswith("recipe.yaml:19: '$EARLIER' needs the environment variable EARLIER")
+
+
 def test_without_output_dir_a_run_is_named_after_its_file(tmp_path):
     found = load(RECIPE.replace("output_dir: out/run-1\n", ""))
     assert (found.store, found.name) == (str(tmp_path / "runs"), "recipe")
@@ -239,6 +253,20 @@ def test_zero_is_a_value_like_any_other():
     assert found.space["optimizer.lr"] == Constant(0)
     assert found.space["model.dropout"] == Constant(0)
     assert found.space["training.momentum_correction"] == Constant(False)
+
+
+@pytest.mark.parametrize(
+    ("line", "override", "expected"),
+    [
+        ("", "data.augment.flip=false", {"shift": 0.1, "flip": False}),
+        ("augment: true", "data.augment.shift=0.2", {"shift": 0.2, "flip": True}),
+        ("augment: {crop: 4}", "data.augment.flip=true", {"crop": 4, "flip": True}),
+        ("augment: false", "data.augment={flip: true}", {"flip": True}),
+    ],
+)
+def test_one_change_of_pictures_is_overridden_and_the_others_stay(line, override, expected):
+    found = load(CIFAR.replace("name: cifar10", f"name: cifar10\n  {line}"), override)
+    assert found.space["data.augment"] == Constant(expected)
 
 
 def test_later_overrides_win_and_sections_may_be_made():

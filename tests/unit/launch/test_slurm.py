@@ -232,6 +232,11 @@ def test_without_slurm_it_is_said_what_is_missing(path, tmp_path):
         submit("#!/bin/bash\n", directory=str(tmp_path))
 
 
+def test_where_no_job_is_handed_in_no_script_could_be_shown(path):
+    with pytest.raises(UsageError, match=r"`scontrol` must be on the PATH.*hands in jobs\.$"):
+        find_status(4711)
+
+
 def test_a_job_that_failed_tells_its_exit_code(path):
     line = "JobId=7 JobName=a JobState=FAILED Reason=NonZeroExitCode Restarts=0 ExitCode=2:0"
     write_command(path, "scontrol", f'echo "{line}"')

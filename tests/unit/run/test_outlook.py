@@ -1,4 +1,4 @@
-"""What a run tells of its budget before it starts."""
+"""What a run tells of its budget and its batches before it starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cerebro import Experiment
+from cerebro import Experiment, tune
 from cerebro.testing.toy import ToyTask
 from tests.experiments import fast_folder, make_toy_data
 
@@ -21,14 +21,24 @@ def home():
         yield path
 
 
-def told(home: Path, caplog: pytest.LogCaptureFixture, name: str = "toy", **asked: Any) -> str:
-    """The warnings of a run of three trials and two epochs of two visits."""
+def told(
+    home: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str = "toy",
+    space: dict[str, Any] | None = None,
+    **asked: Any,
+) -> str:
+    """The warnings of a run, of three trials and two epochs of two visits where nothing is said."""
     caplog.clear()
     experiment = Experiment(
         name=name, data=home / "data", store=home / "runs", backend="inline", workers=1
     )
     usual: dict[str, Any] = {"num_epochs": 2, "metric": "val_loss", "mode": "min", "batch_size": 16}
-    experiment.run_fit(ToyTask(), SPACE, **{**usual, "stack": False, **asked})
+    experiment.run_fit(
+        ToyTask(),
+        SPACE if space is None else {"lr": 0.1, **space},
+        **{**usual, "stack": False, **asked},
+    )
     return "\n".join(record.getMessage() for record in caplog.records)
 
 
@@ -81,3 +91,24 @@ def test_a_run_that_is_finished_tells_nothing(home, caplog):
     assert told(home, caplog, budget="3 epochs")
     assert told(home, caplog, budget="3 epochs") == ""
     assert told(home, caplog, budget="3 epochs", fresh=True)
+
+
+@pytest.mark.parametrize(
+    ("space", "rows"),
+    [
+        ({"batch_size": [8, 40]}, 40),
+        ({"batch_size": tune.randint(8, 50)}, 50),
+        ({"global_batch_size": 37}, 37),
+        ({"batch_size": [8, 36]}, None),
+    ],
+    ids=["listed", "range", "together", "fits"],
+)
+def test_batches_that_are_larger_than_a_shard_are_told(home, caplog, space, rows):
+    """Learning rates were chosen for the batches that were asked for."""
+    found = told(home, caplog, space=space, batch_size=None, search="random", num_trials=1)
+    assert found == (
+        ""
+        if rows is None
+        else f"a batch of {rows} rows is cut to the 36 of a shard, as a step takes rows of one: "
+        "fewer shards make larger batches possible"
+    )

@@ -96,7 +96,8 @@ def _missing(data: NamedData, source: str | None) -> str:
     itself = "" in data.folders or source is not None
     also = f" ({'there, or ' if itself else ''}in a folder {below} of it)" if below else ""
     if data.origin is not None:
-        todo = f"Get them with `cerebro data get {data.name}`, or say where they are: source."
+        todo = f"Get them with `cerebro data get {data.name}`, or say where they are: "
+        todo += "source (in a recipe data.source)."
     else:
         todo = f"Say where they are: {' and '.join(data.given_by.values())}."
     return (

@@ -85,7 +85,7 @@ class LossCheck:
         losses, counts, wholes = gang.gather(row).T.tolist()
         mean = sum(a * b for a, b in zip(losses, counts, strict=True)) / sum(counts)
         # Large parts may cancel: what is left of them is as exact as they are.
-        self._scale = max(abs(loss) for loss in (*losses, wholes[0]))
+        self._scale: float = max(abs(loss) for loss in (*losses, wholes[0]))
         if self._agree(mean, wholes[0]):
             return
         # Whether the same rows give the same loss twice.
