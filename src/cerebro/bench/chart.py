@@ -35,8 +35,12 @@ class LineChart:
     series: tuple[Series, ...]
     #: Whether the y axis begins at zero.
     from_zero: bool = True
+    #: The y axis is at least so long.
+    min_span: float = 0.0
     #: Upright lines: where, and what happened there.
     marks: tuple[tuple[float, str], ...] = ()
+    #: Fainter ones, where the same happened again.
+    faint: tuple[float, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -130,14 +134,17 @@ def style_of(number: int) -> Style:
 _FLAT = 1e-5
 
 
-def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis:
-    """An axis with round ticks that holds all values.
+def axis_of(
+    values: Sequence[float], *, from_zero: bool, count: int = 5, min_span: float = 0.0
+) -> Axis:
+    """An axis with round ticks that holds all values, and is at least so long.
 
     >>> axis_of([3, 97], from_zero=True)
     Axis(low=0.0, high=100.0, ticks=(0.0, 20.0, 40.0, 60.0, 80.0, 100.0))
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     low = min(0.0, low) if from_zero else low
+    low, high = _widened(low, high, min_span)
     if high - low <= _FLAT * abs(low) and low and not from_zero:
         # A flat line is in the middle: twice as much would be no accuracy.
         low, high = low - 0.05 * abs(low), high + 0.05 * abs(high)
@@ -149,6 +156,22 @@ def axis_of(values: Sequence[float], *, from_zero: bool, count: int = 5) -> Axis
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(float(f"{number * step:.12g}") for number in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], ticks)
+
+
+def _widened(low: float, high: float, span: float) -> tuple[float, float]:
+    """To both sides, but not past 0 or 1, where shares end.
+
+    >>> _widened(0.5, 0.5, 0.25), _widened(0.0, 0.125, 0.25), _widened(0.875, 1.0, 0.25)
+    ((0.375, 0.625), (0.0, 0.25), (0.75, 1.0))
+    """
+    more = (span - (high - low)) / 2
+    if more <= 0:
+        return low, high
+    if low - more < 0 <= low:
+        return 0.0, span
+    if high <= 1 < high + more:
+        return 1 - span, 1.0
+    return low - more, high + more
 
 
 def _round_step(step: float) -> float:
@@ -196,6 +219,8 @@ class Layout:
     lines: tuple[tuple[tuple[float, float], ...], ...] = field(default=())
     #: Places of upright lines, with what they say.
     marks: tuple[tuple[float, str], ...] = field(default=())
+    #: Places of fainter ones.
+    faint: tuple[float, ...] = field(default=())
 
     def has_room(self, at: float) -> bool:
         """Whether words fit to the right of an upright line."""
@@ -210,7 +235,8 @@ def lay_out(chart: LineChart, frame: Frame) -> Layout:
     """Where everything of a line chart is, in units of the frame."""
     found = [thinned(series.points) for series in chart.series]
     x = axis_of([px for line in found for px, _ in line], from_zero=True, count=8)
-    y = axis_of([py for line in found for _, py in line], from_zero=chart.from_zero)
+    ys = [py for line in found for _, py in line]
+    y = axis_of(ys, from_zero=chart.from_zero, min_span=chart.min_span)
     lines = tuple(
         tuple(
             (
@@ -226,4 +252,7 @@ def lay_out(chart: LineChart, frame: Frame) -> Layout:
         for at, label in chart.marks
         if x.low <= at <= x.high
     )
-    return Layout(frame, x, y, lines, marks)
+    faint = tuple(
+        frame.left + x.place(at, frame.plot_width) for at in chart.faint if x.low <= at <= x.high
+    )
+    return Layout(frame, x, y, lines, marks, faint)

@@ -11,6 +11,8 @@ from cerebro.bench.sweep import Rule, Setting
 
 #: More lines than this are not told apart.
 MOST_LINES = 8
+#: Less of an accuracy is not drawn over a whole axis: it would look like a difference.
+_ACCURACY_SPAN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def convergence(cases: Sequence[Case]) -> list[LineChart]:
 def _by_nodes(cases: Sequence[Case]) -> Iterator[_Group]:
     for family in families(cases):
         last = family[-1].setting
-        title = [*_batch(last), *_changes(last)] or ["nodes and processes"]
+        title = [*_batch(last), *last.changed] or ["nodes and processes"]
         yield _Group(_name(last, with_batch=True), ", ".join(title), family, _where)
 
 
@@ -65,7 +67,7 @@ def _by_batch(cases: Sequence[Case]) -> Iterator[_Group]:
     for group in _smallest(cases, lambda s: (s.changes, s.rule)):
         if len({case.setting.batch for case in group}) > 1:
             first = group[0].setting
-            title = ", ".join(["batch sizes", first.where, *_changes(first)])
+            title = ", ".join(["batch sizes", first.where, *first.changed])
             name = "-".join(["batches", _name(first, with_batch=False)]).strip("-")
             found = sorted(group, key=lambda case: case.setting.batch or 0)
             yield _Group(name, title, found, lambda s: _batch(s)[0] if _batch(s) else s.label)
@@ -79,7 +81,7 @@ def _by_change(cases: Sequence[Case]) -> Iterator[_Group]:
             keys = ", ".join(key for key, _ in first.changes)
             title = ", ".join([keys, first.where, *_batch(first)])
             name = "changes" if first.batch is None else f"changes-b{first.batch}-{first.rule}"
-            yield _Group(name, title, group, lambda s: ", ".join(_changes(s)))
+            yield _Group(name, title, group, lambda s: ", ".join(s.changed))
 
 
 def _smallest(
@@ -107,10 +109,6 @@ def _batch(setting: Setting) -> list[str]:
     return [f"batch {setting.batch} {rule}"]
 
 
-def _changes(setting: Setting) -> list[str]:
-    return [f"{key}={value}" for key, value in setting.changes]
-
-
 def _name(setting: Setting, *, with_batch: bool) -> str:
     """What the cases of a chart have in common, as a part of a file's name."""
     bare = Setting(changes=setting.changes).key.split("-")[2:-1]
@@ -120,6 +118,7 @@ def _name(setting: Setting, *, with_batch: bool) -> str:
 
 def _pair(group: _Group) -> Iterator[LineChart]:
     metric = group.cases[0].shown.metric
+    is_accuracy = group.cases[0].shown.is_accuracy
     said = f": {group.title}" if group.title else ""
     for name, what, label in (
         ("rows", "rows seen", "rows seen"),
@@ -140,4 +139,5 @@ def _pair(group: _Group) -> Iterator[LineChart]:
             y_label=metric,
             series=series,
             from_zero=False,
+            min_span=_ACCURACY_SPAN if is_accuracy else 0.0,
         )

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from cerebro.bench.cases import Case
 from cerebro.bench.chart import BarChart, LineChart, Series
 from cerebro.bench.curves import MOST_LINES, convergence
-from cerebro.bench.measurement import PARTS, NodeUse
+from cerebro.bench.measurement import PARTS, Measurement
+
+#: More ends of epochs than this would be a grey box.
+_MOST_EPOCHS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,30 +40,32 @@ def draw(cases: Sequence[Case]) -> Figures:
 
 
 def _split(cases: Sequence[Case]) -> BarChart:
-    bars = [
-        (case.setting.label, tuple(case.step_ms[part] for part in PARTS))
-        for case in cases
-        if math.isfinite(sum(case.step_ms.values()))
-    ]
+    bars = [(case.setting.label, _seconds(case.shown)) for case in cases]
     return BarChart(
         name="split",
-        title="Where the time of a training step goes",
-        x_label="milliseconds for each training step",
+        title="Where the training time goes",
+        x_label="seconds of the whole training",
         parts=PARTS,
-        bars=tuple(bars),
+        bars=tuple(bar for bar in bars if math.isfinite(sum(bar[1]))),
     )
 
 
+def _seconds(run: Measurement) -> tuple[float, ...]:
+    """By part; of several workers, which spend more than passes, the mean."""
+    spent = sum(run.parts.values())
+    return tuple(run.training_s * run.parts[part] / max(spent, 1e-9) for part in PARTS)
+
+
 def _usage(case: Case) -> tuple[LineChart, ...]:
-    nodes, key, label = case.shown.nodes, case.setting.key, case.setting.label
-    gpus = sorted({what for use in nodes for what in use.series if what.startswith("gpu/")})
+    run, key, label = case.shown, case.setting.key, case.setting.label
+    gpus = sorted({what for use in run.nodes for what in use.series if what.startswith("gpu/")})
     busy = [what for what in gpus if what.endswith("/util")]
     charts = [
-        *_over_time(f"{key}-cpu", f"CPU: {label}", "% of one core", nodes, ["cpu/tree"]),
+        *_over_time(f"{key}-cpu", f"CPU: {label}", "% of one core", run, ["cpu/tree"]),
         *_over_time(
-            f"{key}-memory", f"Memory: {label}", "MB", nodes, ["memory/tree_rss"], scale=1e-6
+            f"{key}-memory", f"Memory: {label}", "MB", run, ["memory/tree_rss"], scale=1e-6
         ),
-        *_over_time(f"{key}-gpu", f"GPU: {label}", "% busy", nodes, busy),
+        *_over_time(f"{key}-gpu", f"GPU: {label}", "% busy", run, busy),
     ]
     return tuple(chart for chart in charts if not chart.is_empty)
 
@@ -69,7 +74,7 @@ def _over_time(
     name: str,
     title: str,
     unit: str,
-    nodes: Sequence[NodeUse],
+    run: Measurement,
     wanted: Sequence[str],
     *,
     scale: float = 1.0,
@@ -79,10 +84,11 @@ def _over_time(
         _since_begin(
             use.node if len(wanted) == 1 else f"{use.node} {what}", *use.series[what], scale
         )
-        for use in nodes
+        for use in run.nodes
         for what in wanted
         if what in use.series
     ]
+    epochs = _epochs(run)
     parts = [series[start : start + MOST_LINES] for start in range(0, len(series), MOST_LINES)]
     for number, part in enumerate(parts, 1):
         is_one = len(parts) == 1
@@ -92,7 +98,8 @@ def _over_time(
             x_label="seconds",
             y_label=unit,
             series=tuple(part),
-            marks=_marks(nodes),
+            marks=_marks(run, epochs[:1]),
+            faint=tuple(at for at, _ in epochs[1:]),
         )
 
 
@@ -104,9 +111,25 @@ def _since_begin(
     return Series(label, tuple(at for at, _ in kept), tuple(value for _, value in kept))
 
 
-def _marks(nodes: Sequence[NodeUse]) -> tuple[tuple[float, str], ...]:
-    """When training began and ended."""
-    if not nodes or not math.isfinite(nodes[0].window[1]):
+def _epochs(run: Measurement) -> list[tuple[float, str]]:
+    """When epochs of the best trial ended; of many some, as far from each other."""
+    if not _is_timed(run):
+        return []
+    every = -(-len(run.curve) // _MOST_EPOCHS) or 1
+    begin = run.nodes[0].window[0]
+    return [
+        (begin + point.seconds, f"end of epoch {point.epoch + 1}")
+        for point in run.curve[every - 1 :: every]
+    ]
+
+
+def _marks(run: Measurement, epochs: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], ...]:
+    """When training began and ended, and what is named in between."""
+    if not _is_timed(run):
         return ()
-    first, last = nodes[0].window
-    return (first, "first visit"), (last, "last visit")
+    first, last = run.nodes[0].window
+    return (first, "first visit"), *epochs, (last, "last visit")
+
+
+def _is_timed(run: Measurement) -> bool:
+    return bool(run.nodes) and math.isfinite(run.nodes[0].window[1])

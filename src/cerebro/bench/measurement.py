@@ -29,12 +29,16 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An epoch of the best trial: seconds from the first visit to its end, rows seen, metric."""
+    """An epoch of the best trial: seconds from the first visit to its end, rows seen, metric.
+
+    `loss` is that of validation, where it is known.
+    """
 
     epoch: int
     seconds: float
     samples: int
     value: float
+    loss: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Measurement:
     setting: Setting
     is_done: bool
     error: str = ""
+    #: Of each process.
+    threads: int = 1
     #: From the start of its processes to their end.
     completion_s: float = math.nan
     #: From the first visit to the last.
@@ -90,12 +96,18 @@ class Measurement:
     parts: Mapping[str, float] = field(default_factory=dict)
     metric: str = ""
     mode: Mode = Mode.MAX
+    #: Whether the number of processes changes the learning rate.
+    is_rate_scaled: bool = False
     curve: tuple[Point, ...] = ()
     #: Rows that the metric is of; None where that is not known.
     valid_rows: int | None = None
     #: Rows of each training shard.
     shards: tuple[int, ...] = ()
     nodes: tuple[NodeUse, ...] = ()
+
+    @property
+    def is_accuracy(self) -> bool:
+        return "acc" in self.metric.lower()
 
     @property
     def communication(self) -> float:
@@ -134,6 +146,12 @@ def read_measurement(
     if told.get("status") != "done":
         error = str(told.get("error", "it did not finish"))
         return Measurement(setting=setting, is_done=False, error=error, nodes=use)
+    return _read_done(setting, float(told.get("seconds", math.nan)), run, use)
+
+
+def _read_done(
+    setting: Setting, completion_s: float, run: Path, use: tuple[NodeUse, ...]
+) -> Measurement:
     store = open_store(run)
     document, history = load_history(store)
     visits = _visits(run / layout.TRACE)
@@ -154,14 +172,16 @@ def read_measurement(
     return Measurement(
         setting=setting,
         is_done=True,
-        completion_s=float(told.get("seconds", math.nan)),
+        threads=int(str(document.spec.get("threads_per_worker", 1))),
+        completion_s=completion_s,
         training_s=makespan,
-        startup_s=float(told.get("seconds", math.nan)) - makespan,
+        startup_s=completion_s - makespan,
         samples_per_s=rows / max(makespan * share, 1e-9),
         steps=steps,
         parts=parts,
         metric=history.metric,
         mode=history.mode,
+        is_rate_scaled=_is_rate_scaled(params.get(best, {})),
         curve=curve,
         valid_rows=_epoch_rows(judged, best) or None,
         shards=_shards(trained),
@@ -196,6 +216,11 @@ def global_batch(params: Params, spec: Mapping[str, Json]) -> int | None:
         return int(str(said["global_batch_size"]))
     each = said.get("batch_size")
     return None if each is None else int(str(each)) * int(str(spec.get("gang", 1)))
+
+
+def _is_rate_scaled(params: Params) -> bool:
+    scaling = params.get("optimizer.lr_scaling", "none")
+    return scaling != "none" or bool(params.get("training.lr_warmup_epochs"))
 
 
 def split_of(visits: Iterable[Mapping[str, Any]], capacity_s: float) -> dict[str, float]:
@@ -314,5 +339,6 @@ def _curve(
         own = metrics[trials.index(trial)] if isinstance(metrics, list) else metrics
         epoch = int(record["epoch"])
         seconds = float(record.get("end_s", math.nan)) - first_s
-        points.append(Point(epoch, seconds, rows * (epoch + 1), float(own.get(metric, math.nan))))
+        value, loss = (float(own.get(name, math.nan)) for name in (metric, "val_loss"))
+        points.append(Point(epoch, seconds, rows * (epoch + 1), value, loss))
     return tuple(points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cerebro.bench.cases import Case
 from cerebro.bench.sweep import Rule, Setting
@@ -14,8 +15,31 @@ _NOISE_OF_ONE = 0.1
 #: Up to so many comparisons have a sentence each; more are told together.
 FEW = 4
 
+#: What others may take of all cores before it matters.
+_QUIET = 0.1
+#: Why a time says nothing.
+BUSY = "for other programs were busy meanwhile"
+
 #: A base, and what is compared with it.
 Pair = tuple[Case, Case]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where settings ran."""
+
+    cores: int
+    #: Whether it ran all nodes.
+    is_simulated: bool
+
+    def is_busy(self, *cases: Case) -> bool:
+        """Whether others took so much that times may be due to them."""
+        return any(case.foreign() > 100 * self.cores * _QUIET for case in cases)
+
+    def is_crowded(self, case: Case) -> bool:
+        """Whether processes have more threads than there are cores, as far as that is known."""
+        threads = case.setting.ranks * case.shown.threads
+        return self.is_simulated and threads > self.cores
 
 
 def noise_of(*cases: Case) -> float:
@@ -26,12 +50,18 @@ def noise_of(*cases: Case) -> float:
 
 
 def at_batch(setting: Setting) -> str:
-    """At which batch a setting is compared with others."""
+    """At which batch, and with what else, a setting is compared with others.
+
+    >>> at_batch(Setting(batch=64, changes=(("optimizer.lr", "0.1"),)))
+    ' at the same global batch (64), optimizer.lr=0.1'
+    """
+    changed = ", ".join(setting.changed)
     if setting.batch is None:
-        return ""
-    if setting.rule is Rule.GLOBAL:
-        return f" at the same global batch ({setting.batch})"
-    return f" with a batch of {setting.batch} for each process"
+        return f" with {changed}" if changed else ""
+    each = f" with a batch of {setting.batch} for each process"
+    shared = f" at the same global batch ({setting.batch})"
+    at = shared if setting.rule is Rule.GLOBAL else each
+    return f"{at}, {changed}" if changed else at
 
 
 def at_rule(setting: Setting) -> str:
@@ -55,13 +85,15 @@ def where(setting: Setting) -> str:
 
 
 def batches(cases: Sequence[Case]) -> str:
-    """The batches of cases: " with batches of 32 to 256"."""
-    found = sorted({case.setting.batch for case in cases if case.setting.batch is not None})
-    if not found:
-        return ""
-    if len(found) == 1:
-        return f" with batches of {found[0]}"
-    return f" with batches of {found[0]} to {found[-1]}"
+    """Batches and other keys of cases: " with batches of 32 to 256 and optimizer.lr of 1 and 2"."""
+    sizes = [case.setting.batch for case in cases if case.setting.batch is not None]
+    found = [f"batches of {span(sizes, '.0f')}"] if sizes else []
+    changes: dict[str, dict[str, None]] = {}
+    for case in cases:
+        for key, value in case.setting.changes:
+            changes.setdefault(key, {})[value] = None
+    found += [f"{key} of {listed(list(values))}" for key, values in changes.items()]
+    return f" with {listed(found)}" if found else ""
 
 
 def bare_label(case: Case) -> str:

@@ -21,6 +21,7 @@ _SCALE = 2
 _ZOOM = 1.5
 _INK = "#333333"
 _RULE = "#d8dcdf"
+_FAINT = "#aaaaaa"
 _HATCHES = ((), (45,), (135,), (0,), (0, 90), (45, 135))
 _SHADES = ("#dfe7ec", "#f3d9cc", "#d6e6d3", "#e3dbee", "#efe5c6", "#f0d5e1")
 _BAR = 24.0
@@ -134,6 +135,8 @@ def line_png(chart: LineChart, path: Path, frame: Frame | None = None) -> None:
         canvas.text((x, base + 13), tick_text(tick))
     canvas.text((frame.left + frame.plot_width / 2, base + 32), chart.x_label)
     canvas.upright((12, frame.top + frame.plot_height / 2), chart.y_label)
+    for x in placed.faint:
+        canvas.line([(x, frame.top), (x, base)], _FAINT, dash=(1, 3))
     for number, (x, label) in enumerate(placed.marks):
         canvas.line([(x, placed.mark_row(number) - 6), (x, base)], "#777777", dash=(1, 3))
         side, anchor = (3, "lm") if placed.has_room(x) else (-3, "rm")

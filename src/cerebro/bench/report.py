@@ -16,7 +16,13 @@ from cerebro.bench.nodes import are_simulated
 from cerebro.bench.png import bar_png, line_png
 from cerebro.bench.svg import bar_svg, line_svg
 from cerebro.bench.sweep import Rule
-from cerebro.bench.tables import nodes_table, split_table, times_table, write_tables
+from cerebro.bench.tables import (
+    comparison_table,
+    nodes_table,
+    split_table,
+    times_table,
+    write_tables,
+)
 from cerebro.bench.words import sentences
 from cerebro.errors import MissingDependencyError
 from cerebro.track.text import show_count
@@ -98,8 +104,9 @@ def _header(about: Mapping[str, Any], is_simulated: bool) -> str:
     changes = f" with {' '.join(about['overrides'])}" if about["overrides"] else ""
     note = (
         '<p class="note"><b>Simulated nodes.</b> All nodes of a setting were processes of this one '
-        "machine and shared its cores, its memory and its loopback network. Times of several nodes "
-        "tell what communication costs, not what more machines would bring.</p>"
+        f"machine, with {show_count(machine['cores'], 'core')}, one memory and one loopback "
+        "network for all of them. Times of several nodes tell what communication costs, not what "
+        "more machines would bring.</p>"
         if is_simulated
         else ""
     )
@@ -116,7 +123,7 @@ def _comparisons(cases: Sequence[Case]) -> list[str]:
     tables: dict[Rule, list[str]] = {Rule.GLOBAL: [], Rule.RANK: []}
     for family in families(cases):
         rule = family[-1].setting.rule
-        tables[rule].append(_table(times_table(family)))
+        tables[rule].append(_table(comparison_table(family)))
     notes = {
         Rule.GLOBAL: "The fair comparison: every setting makes the same steps on the same rows, "
         "and more processes share the work of a step.",
@@ -136,7 +143,7 @@ def _comparisons(cases: Sequence[Case]) -> list[str]:
 
 def _split(cases: Sequence[Case], figures: Figures) -> str:
     chart = "" if figures.split is None else bar_svg(figures.split)
-    return _section("Where the time of a step goes", chart, _table(split_table(cases)), _SPLIT_NOTE)
+    return _section("Where the training time goes", chart, _table(split_table(cases)), _SPLIT_NOTE)
 
 
 def _checkpoints(cases: Sequence[Case]) -> list[str]:
@@ -191,31 +198,38 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll">{table}</div>'
 
 
+_VISIT = "a visit is one pass over one shard of the data, for training or validation"
 _TIMES_NOTE = (
-    '<p class="muted"><b>completion</b>: from the start of node 0’s process to its end; '
-    "<b>training</b>: from the first visit to the last, without starting processes and importing "
-    "libraries; with repeats both are medians, and ± is half of what lies between the fastest and "
-    "the slowest. <b>communication</b>: the part of a training step spent waiting for other "
-    "processes. <b>CPU</b>: mean while it trained (of all its time, where that was too short for a "
-    "few samples), 100 % is one core. <b>best</b>: of the metric.</p>"
+    '<p class="muted"><b>threads</b>: of each process (<code>device.intra_threads</code> of a '
+    "recipe, <code>threads_per_worker</code> of an experiment file). <b>completion</b>: from the "
+    "start of node 0’s process to its end; <b>training</b>: from the first visit to the last, "
+    f"without starting processes and importing libraries ({_VISIT}); with repeats both are "
+    "medians, and ± is half of what lies between the fastest and the slowest. "
+    "<b>communication</b>: the part of a training step spent waiting for other processes. "
+    "<b>CPU</b>: mean while it trained (of all its time, where that was too short for a few "
+    "samples), 100 % is one core. <b>best</b>: of the metric.</p>"
 )
 _SPLIT_NOTE = (
     '<p class="muted"><b>data</b>: opening and ordering rows, and waiting for batches: gathered, '
     "moved, decoded and augmented; <b>compute</b>: forward, backward and update; "
     "<b>communication</b>: waiting for other processes; <b>hop</b>: building the model and handing "
     "over its state; <b>validation</b>: all of it; <b>other</b>: waiting for a checkpoint or for "
-    "work. All of a run, divided by its training steps.</p>"
+    "work. The picture has seconds of a whole training; the table divides all of a run by its "
+    "training steps, which have more rows where batches are larger.</p>"
 )
 _CURVES_NOTE = (
     '<p class="muted">One point an epoch, of the best trial of each setting. At the same batch in '
     "all every setting makes the same steps on the same rows: the first epochs lie on each other, "
-    "and later ones as closely as the training is stable, since sums are made in another order. "
+    "and later ones as closely as the training is stable, since sums are made in another order "
+    "(batch norm, dropout and augmentation, where a model has them, also go by process). "
     "Settings that differ in saving states alone are drawn once.</p>"
 )
 _USAGE_NOTE = (
-    '<p class="muted">All processes of a node together. <b>memory</b> counts pages that several '
-    "processes share once for each; <b>shared once</b> does not. <b>sent</b>: by all interfaces of "
-    "the node, the loopback among them; simulated nodes have the same interfaces.</p>"
+    '<p class="muted">All processes of a node together. Upright lines: where the first visit '
+    "begins, where epochs of the best trial end, with their validation (of many epochs some), and "
+    f"where the last visit ends; {_VISIT}. <b>memory</b> counts pages that several processes share "
+    "once for each; <b>shared once</b> does not. <b>sent</b>: by all interfaces of the node, the "
+    "loopback among them; simulated nodes have the same interfaces.</p>"
 )
 _FILES = (
     "<p>Everything drawn here is in <code>csv/</code> (<a href='csv/times.csv'>times</a>, "

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from cerebro.bench.cases import Case, families
 from cerebro.bench.phrases import (
+    BUSY,
     FEW,
+    Machine,
     Pair,
     at_batch,
     at_rule,
@@ -22,35 +24,53 @@ from cerebro.bench.phrases import (
 from cerebro.bench.sweep import Setting
 from cerebro.track.text import show_count
 
-_SHARED = "processes of one machine share its cores."
 
-
-def tell_spreading(cases: Sequence[Case], cores: int, is_simulated: bool) -> list[str]:
+def tell_spreading(cases: Sequence[Case], machine: Machine) -> list[str]:
     """Nodes, then processes, against the fewest; that nodes are simulated is told once."""
     pairs = [(base, case) for base, *others in families(cases) for case in others]
     nodes = [pair for pair in pairs if pair[1].setting.nodes != pair[0].setting.nodes]
     procs = [pair for pair in pairs if pair[1].setting.nodes == pair[0].setting.nodes]
     if len(pairs) <= FEW:
-        told = [_compare(*pair) for pair in nodes]
-        alone = [f"{_compare(*pair)} The {_SHARED}" for pair in procs]
+        told = [_compare(*pair, machine) for pair in nodes]
+        alone = [
+            f"{_compare(*pair, machine)} {capital(_computing([pair], machine))}." for pair in procs
+        ]
     else:
-        told = [_tell_nodes(group) for group in _grouped(nodes)]
-        alone = [_tell_processes(procs)] if procs else []
-    if told and is_simulated:
-        told[0] += f" Simulated: all nodes shared the {show_count(cores, 'core')} of one machine."
+        told = [_tell_nodes(group, machine) for group in _grouped(nodes)]
+        alone = [_tell_processes(procs, machine)] if procs else []
+    if told and machine.is_simulated:
+        told[0] += f" Simulated: all nodes were on one machine; {_computing(nodes, machine)}."
     return [*told, *alone]
 
 
-def _compare(base: Case, case: Case) -> str:
-    ratio, noise = _ratio(base, case), noise_of(base, case)
-    who, than, at = where(case.setting), where(base.setting), at_batch(case.setting)
-    if ratio > 1 + noise:
-        text = f"{who} took {ratio:.2f}x as long as {than}{at}"
-    elif ratio < 1 - noise:
-        text = f"{who} took {ratio:.2f}x the time of {than}{at} ({1 / ratio:.2f}x as fast)"
+def _compare(base: Case, case: Case, machine: Machine) -> str:
+    ratio, pace = _ratio(base, case), _pace(base, case)
+    than = f"{where(base.setting)}{at_batch(case.setting)}"
+    more = "more nodes" if case.setting.nodes != base.setting.nodes else "more processes"
+    if machine.is_busy(base, case):
+        so = f"{than}, so it was {pace}" if pace else than
+        text = f"took {ratio:.2f}x as long as {so}, but what {more} bring cannot be told, {BUSY}"
+    elif pace == "slower":
+        text = f"took {ratio:.2f}x as long as {than}, so {more} made it slower"
+    elif pace == "faster":
+        won = f"({1 / ratio:.2f}x as fast)"
+        text = f"took {ratio:.2f}x the time of {than}, so {more} made it faster {won}"
     else:
-        text = f"{who} took about as long as {than}{at} ({ratio:.2f}x)"
-    return f"{capital(text)}: {_why(base, case)}."
+        text = f"took about as long as {than} ({ratio:.2f}x)"
+    return f"{capital(where(case.setting))} {text}: {_why(base, case)}."
+
+
+def _computing(pairs: Sequence[Pair], machine: Machine) -> str:
+    """With how many threads, and whether these have cores of their own."""
+    cores = f"the machine's {show_count(machine.cores, 'core')}"
+    crowded = sum(machine.is_crowded(case) for _, case in pairs)
+    before, after = (sorted({pair[side].shown.threads for pair in pairs}) for side in (0, 1))
+    threads = show_count(after[0], "thread") if len(after) == 1 else f"{span(after, 'd')} threads"
+    changed = "" if before == after else f" instead of {span(before, 'd')}"
+    if crowded == len(pairs) and not changed:
+        return f"the processes share {cores}"
+    more = f"; processes with more threads than {cores} share these" if crowded else ""
+    return f"each process computes with {threads}{changed}{more}"
 
 
 def _ratio(base: Case, case: Case) -> float:
@@ -75,13 +95,13 @@ def _grouped(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
     yield from groups.values()
 
 
-def _tell_nodes(pairs: Sequence[Pair]) -> str:
+def _tell_nodes(pairs: Sequence[Pair], machine: Machine) -> str:
     if len(pairs) == 1:
-        return _compare(*pairs[0])
+        return _compare(*pairs[0], machine)
     than = where(pairs[0][0].setting)
-    rule = at_rule(pairs[0][1].setting)
-    text = f"{rule} more nodes made it {_verdict(pairs)}: {_ranges(pairs)} as long as {than},"
-    text += f"{batches([case for _, case in pairs])}."
+    brought = _brought("more nodes", pairs, machine)
+    text = f"{at_rule(pairs[0][1].setting)} {brought}: {_ranges(pairs)} as long as {than}"
+    text += f"{_among(pairs)}."
     best, *_, worst = sorted(pairs, key=lambda pair: _ratio(*pair))
     ends = (("Slowest", worst), ("Fastest", best))
     return text + "".join(
@@ -90,17 +110,37 @@ def _tell_nodes(pairs: Sequence[Pair]) -> str:
     )
 
 
-def _verdict(pairs: Sequence[Pair]) -> str:
-    """Slower, faster or neither, in how many comparisons."""
+def _brought(what: str, pairs: Sequence[Pair], machine: Machine) -> str:
+    quiet = [pair for pair in pairs if not machine.is_busy(*pair)]
+    if not quiet:
+        return f"what {what} bring cannot be told, {BUSY}"
+    brought = f"{what} made it {_verdict(quiet, len(pairs))}"
+    if len(quiet) == len(pairs):
+        return brought
+    others = show_count(len(pairs) - len(quiet), "other")
+    return f"{brought}, and of {others} nothing can be told, {BUSY}"
+
+
+def _among(pairs: Sequence[Pair]) -> str:
+    found = batches([case for _, case in pairs])
+    return f",{found}" if found else ""
+
+
+def _pace(base: Case, case: Case) -> str:
+    """Slower, faster, or "" where that may be chance."""
+    ratio, noise = _ratio(base, case), noise_of(base, case)
+    return "slower" if ratio > 1 + noise else "faster" if ratio < 1 - noise else ""
+
+
+def _verdict(pairs: Sequence[Pair], of: int) -> str:
+    """Slower, faster or neither, in how many of so many comparisons."""
     counts = {"slower": 0, "faster": 0, "neither slower nor faster": 0}
     for pair in pairs:
-        ratio, noise = _ratio(*pair), noise_of(*pair)
-        away = "slower" if ratio > 1 + noise else "faster" if ratio < 1 - noise else ""
-        counts[away or "neither slower nor faster"] += 1
+        counts[_pace(*pair) or "neither slower nor faster"] += 1
     first, *others = [(word, count) for word, count in counts.items() if count]
-    if not others:
+    if first[1] == of:
         return f"{first[0]} in all cases"
-    told = [f"{first[0]} in {first[1]} of {len(pairs)} cases"]
+    told = [f"{first[0]} in {first[1]} of {of} cases"]
     return listed([*told, *(f"{word} in {count}" for word, count in others)])
 
 
@@ -117,7 +157,7 @@ def _ranges(pairs: Sequence[Pair]) -> str:
     return listed([first, *(text.replace(" took ", " ") for text in others)])
 
 
-def _tell_processes(pairs: Sequence[Pair]) -> str:
+def _tell_processes(pairs: Sequence[Pair], machine: Machine) -> str:
     """Both rules in one sentence."""
     told: list[str] = []
     for group in _grouped(pairs):
@@ -130,8 +170,10 @@ def _tell_processes(pairs: Sequence[Pair]) -> str:
     shares = span([100 * case.communication for _, case in pairs], ".0f", " %")
     worst = max(pairs, key=lambda pair: _ratio(*pair))
     return (
-        f"{capital(listed(told))},{batches([case for _, case in pairs])}. {shares} of the step "
-        f"was communication, and {_SHARED} Slowest, {_ratio(*worst):.2f}x: {bare_label(worst[1])}."
+        f"{capital(listed(told))}{_among(pairs)}: {_brought('more processes', pairs, machine)}. "
+        f"{shares} of the step was communication, and "
+        f"{_computing(pairs, machine)}. Slowest, {_ratio(*worst):.2f}x: "
+        f"{bare_label(worst[1])}."
     )
 
 
@@ -139,7 +181,7 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def tell_batches(cases: Sequence[Case]) -> Iterator[str]:
+def tell_batches(cases: Sequence[Case], machine: Machine) -> Iterator[str]:
     """Batch sizes against the smallest, where all else is equal."""
     groups: dict[Setting, list[Case]] = {}
     for case in cases:
@@ -150,7 +192,8 @@ def tell_batches(cases: Sequence[Case]) -> Iterator[str]:
     for group in groups.values():
         base, *others = sorted(group, key=lambda case: case.setting.batch or 0)
         if others:
-            yield _tell_batch(base, others)
+            doubt = f"; what batches bring cannot be told, {BUSY}"
+            yield f"{_tell_batch(base, others)}{doubt if machine.is_busy(*group) else ''}."
 
 
 def _tell_batch(base: Case, others: Sequence[Case]) -> str:
@@ -158,11 +201,11 @@ def _tell_batch(base: Case, others: Sequence[Case]) -> str:
     times = [f"{first[0]} took {first[1]:.2f}x", *(f"{name} {ratio:.2f}x" for name, ratio in more)]
     rows = listed([f"{case.samples_per_s:,.0f}" for case in others])
     used = listed([f"{case.cpu():.0f} %" for case in others])
-    changes = "".join(f", {key}={value}" for key, value in base.setting.changes)
+    than = ", ".join([f"batch {base.setting.batch}", *base.setting.changed])
     return (
-        f"{capital(listed(times))} the time of batch {base.setting.batch}{changes} and trained on "
+        f"{capital(listed(times))} the time of {than} and trained on "
         f"{rows} rows/s instead of {base.samples_per_s:,.0f}; the processors were used to {used} "
-        f"instead of {base.cpu():.0f} % of one core."
+        f"instead of {base.cpu():.0f} % of one core"
     )
 
 

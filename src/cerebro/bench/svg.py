@@ -19,6 +19,7 @@ from cerebro.bench.chart import (
 #: Markers on a line, about so many.
 _MARKERS = 8
 _BAR = 22.0
+_FAINT = "#aaa"
 
 
 def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
@@ -46,6 +47,7 @@ def line_svg(chart: LineChart, frame: Frame | None = None) -> str:
         parts.append(_text(at, base + 17, tick_text(tick), "middle"))
     parts.append(_text(frame.left + frame.plot_width / 2, base + 34, chart.x_label, "middle"))
     parts.append(_upright(14, frame.top + frame.plot_height / 2, chart.y_label))
+    parts += [_mark(at, frame.top, base, _FAINT) for at in placed.faint]
     for number, (at, label) in enumerate(placed.marks):
         parts.append(_mark(at, placed.mark_row(number) - 6, base))
         side, anchor = (3, "start") if placed.has_room(at) else (-3, "end")
@@ -115,9 +117,9 @@ def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="rule" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _mark(x: float, top: float, base: float) -> str:
+def _mark(x: float, top: float, base: float, colour: str = "#777") -> str:
     return (
-        f'<line x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{base:g}" stroke="#777" '
+        f'<line x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{base:g}" stroke="{colour}" '
         'stroke-dasharray="1 3"/>'
     )
 

@@ -95,13 +95,18 @@ class Setting:
         return f"{nodes} x {self.procs} processes" if self.procs > 1 else nodes
 
     @property
+    def changed(self) -> list[str]:
+        """Its other keys, as they are written."""
+        return [f"{key}={value}" for key, value in self.changes]
+
+    @property
     def details(self) -> list[str]:
         """What sets it apart from others on the same nodes."""
         found = []
         if self.batch is not None:
             each = "" if self.ranks == 1 else " in all" if self.rule is Rule.GLOBAL else " each"
             found.append(f"batch {self.batch}{each}")
-        found += [f"{key}={value}" for key, value in self.changes]
+        found += self.changed
         if self.checkpoint is not None:
             found.append("saved" if self.checkpoint else "not saved")
         return found

@@ -12,11 +12,13 @@ from cerebro.bench.cases import Case
 from cerebro.bench.measurement import PARTS, Measurement
 from cerebro.track.writing import replace
 
-TIMES = (
+_AGAINST = "time against the first"
+_TIMES = (
     "setting",
+    "threads",
     "completion s",
     "training s",
-    "time against the first",
+    _AGAINST,
     "rows/s",
     "communication",
     "CPU of node 0",
@@ -26,28 +28,33 @@ TIMES = (
 
 
 def times_table(cases: Sequence[Case]) -> list[list[str]]:
-    """A header and a row a case; times against the first that succeeded."""
+    """A header and a row a case."""
+    place = _TIMES.index(_AGAINST)
+    return [[*row[:place], *row[place + 1 :]] for row in comparison_table(cases)]
+
+
+def comparison_table(cases: Sequence[Case]) -> list[list[str]]:
+    """The same of cases with one batch, with times against the first that succeeded."""
     base = next((case.training_s for case in cases if case.is_done), math.nan)
-    rows = [list(TIMES)]
-    for case in cases:
-        if not case.is_done:
-            rows.append([case.setting.label, "failed", *[""] * (len(TIMES) - 2)])
-            continue
-        spread = "" if math.isnan(case.spread) else f" ±{50 * case.spread:.0f} %"
-        rows.append(
-            [
-                case.setting.label,
-                _number(case.completion_s),
-                _number(case.training_s) + spread,
-                f"{case.training_s / base:.2f}x",
-                _number(case.samples_per_s),
-                f"{100 * case.communication:.0f} %",
-                _percent(case.cpu()),
-                _megabytes(case.memory()),
-                _number(case.best),
-            ]
-        )
-    return rows
+    return [list(_TIMES), *(_time_row(case, base) for case in cases)]
+
+
+def _time_row(case: Case, base: float) -> list[str]:
+    if not case.is_done:
+        return [case.setting.label, "", "failed", *[""] * (len(_TIMES) - 3)]
+    spread = "" if math.isnan(case.spread) else f" ±{50 * case.spread:.0f} %"
+    return [
+        case.setting.label,
+        str(case.shown.threads),
+        _number(case.completion_s),
+        _number(case.training_s) + spread,
+        f"{case.training_s / base:.2f}x",
+        _number(case.samples_per_s),
+        f"{100 * case.communication:.0f} %",
+        _percent(case.cpu()),
+        _megabytes(case.memory()),
+        _number(case.best),
+    ]
 
 
 def split_table(cases: Sequence[Case]) -> list[list[str]]:
@@ -105,21 +112,21 @@ def write_tables(folder: Path, measurements: Sequence[Measurement]) -> list[Path
 
 
 _TIMES_HEADER: list[object] = [
-    *("setting", "nodes", "procs", "batch", "rule", "global_batch", "checkpoint", "repeat"),
-    *("status", "completion_s", "training_s", "startup_s", "samples_per_s", "steps"),
-    *("communication", "metric", "best", "error"),
+    *("setting", "nodes", "procs", "threads", "batch", "rule", "global_batch"),
+    *("checkpoint", "repeat", "status", "completion_s", "training_s", "startup_s"),
+    *("samples_per_s", "steps", "communication", "metric", "best", "error"),
 ]
 _CURVE_HEADER: list[object] = ["setting", "metric", "epoch", "seconds", "samples", "value"]
 
 
 def _times_row(m: Measurement) -> list[object]:
     s = m.setting
-    status = "done" if m.is_done else "failed"
+    status, threads = ("done", m.threads) if m.is_done else ("failed", "")
     saved = "" if s.checkpoint is None else int(s.checkpoint)
     return [
-        *(s.key, s.nodes, s.procs, s.batch, s.rule, s.global_batch, saved, s.repeat),
-        *(status, m.completion_s, m.training_s, m.startup_s, m.samples_per_s, m.steps),
-        *(m.communication, m.metric, m.best, m.error),
+        *(s.key, s.nodes, s.procs, threads, s.batch, s.rule, s.global_batch),
+        *(saved, s.repeat, status, m.completion_s, m.training_s, m.startup_s),
+        *(m.samples_per_s, m.steps, m.communication, m.metric, m.best, m.error),
     ]
 
 

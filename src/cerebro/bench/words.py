@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 
 from cerebro.bench.cases import Case, saved_pairs
-from cerebro.bench.phrases import Pair, bare_label, batches, capital, noise_of, span
+from cerebro.bench.phrases import (
+    BUSY,
+    Machine,
+    Pair,
+    bare_label,
+    batches,
+    capital,
+    noise_of,
+    span,
+)
 from cerebro.bench.results import tell_results
 from cerebro.bench.spreading import tell_batches, tell_shards, tell_spreading
 from cerebro.track.text import show_count
-
-#: What others may take of all cores before it matters.
-_QUIET = 0.1
 
 
 def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[str]:
@@ -21,14 +27,15 @@ def sentences(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> list[
     Args:
         cores: Of the machine that ran all nodes, where those are simulated.
     """
+    machine = Machine(cores=cores, is_simulated=is_simulated)
     done = [case for case in cases if case.is_done]
     return [
         *_failures(cases),
-        *_doubts(done, cores=cores, is_simulated=is_simulated),
-        *tell_spreading(done, cores, is_simulated),
-        *tell_batches(done),
+        *_doubts(done, machine),
+        *tell_spreading(done, machine),
+        *tell_batches(done, machine),
         *tell_shards(done),
-        *_saving(done, cores),
+        *_saving(done, machine),
         *_usage(done),
         *tell_results(done),
     ]
@@ -43,13 +50,13 @@ def _failures(cases: Sequence[Case]) -> Iterator[str]:
             yield f"{count} of {case.setting.label} failed: {case.failures[0].error}"
 
 
-def _doubts(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> Iterator[str]:
+def _doubts(cases: Sequence[Case], machine: Machine) -> Iterator[str]:
     """Why the figures may mislead."""
-    foreign = max((case.foreign() for case in cases), default=math.nan)
-    if is_simulated and foreign > 100 * cores * _QUIET:
+    if machine.is_simulated and machine.is_busy(*cases):
+        foreign = max(filter(math.isfinite, (case.foreign() for case in cases)))
         yield (
             f"Other programs took up to {foreign:.0f} % of one core meanwhile (of "
-            f"{100 * cores} %): repeat this on a quiet machine before you rely on it."
+            f"{100 * machine.cores} %): repeat this on a quiet machine before you rely on it."
         )
     for case in cases:
         lost = case.setting.nodes - len(case.shown.nodes)
@@ -62,7 +69,7 @@ def _doubts(cases: Sequence[Case], *, cores: int, is_simulated: bool) -> Iterato
         yield "Each setting ran once; --repeats 3 tells differences from chance."
 
 
-def _saving(cases: Sequence[Case], cores: int) -> Iterator[str]:
+def _saving(cases: Sequence[Case], machine: Machine) -> Iterator[str]:
     """What saving states costs, as far as that can be told."""
     pairs = saved_pairs(cases)
     if not pairs:
@@ -76,11 +83,8 @@ def _saving(cases: Sequence[Case], cores: int) -> Iterator[str]:
     else:
         what = f"Saving the state ({len(pairs)} pairs{batches([pair[0] for pair in pairs])})"
         shown = span([100 * change for change in changes], "+.1f", " %")
-    if any(_is_busy(case, cores) for pair in pairs for case in pair):
-        yield (
-            f"{what} changed the time by {shown}; what it costs cannot be told, for other programs "
-            "were busy meanwhile."
-        )
+    if any(machine.is_busy(*pair) for pair in pairs):
+        yield f"{what} changed the time by {shown}; what it costs cannot be told, {BUSY}."
     elif not costly:
         yield f"{what} cost nothing that can be told from chance ({shown})."
     elif len(pairs) == 1:
@@ -100,10 +104,6 @@ def _change(pair: Pair) -> float:
 
 def _ran_once(pairs: Sequence[Pair]) -> bool:
     return any(len(case.runs) == 1 for pair in pairs for case in pair)
-
-
-def _is_busy(case: Case, cores: int) -> bool:
-    return case.foreign() > 100 * cores * _QUIET
 
 
 def _usage(cases: Sequence[Case]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cerebro.bench.measurement import Measurement, NodeUse, Point
@@ -31,6 +32,8 @@ def measured(
     best = float(changes.pop("best", 0.9))
     # Of each epoch, as a part of the best.
     rise = changes.pop("rise", (1 / 3, 2 / 3, 1.0))
+    losses = changes.pop("losses", (math.nan,) * len(rise))
+    changes.setdefault("metric", "val_accuracy")
     return Measurement(
         setting=setting,
         is_done=True,
@@ -47,10 +50,9 @@ def measured(
             "validation": 0.0,
             "other": 0.0,
         },
-        metric="val_accuracy",
         curve=tuple(
-            Point(epoch, training_s * (epoch + 1) / 3, 3200 * (epoch + 1), best * part)
-            for epoch, part in enumerate(rise)
+            Point(epoch, training_s * (epoch + 1) / 3, 3200 * (epoch + 1), best * part, loss)
+            for epoch, (part, loss) in enumerate(zip(rise, losses, strict=True))
         ),
         nodes=tuple(used(f"node {number}", training_s) for number in range(setting.nodes)),
         **changes,

@@ -96,6 +96,38 @@ def test_the_curve_is_that_of_the_best_trial(run: Path) -> None:
     assert 0 < seconds[0] < seconds[1] <= measured.training_s + 0.01
 
 
+def test_the_loss_of_validation_is_read_beside_the_metric(run: Path) -> None:
+    measured = read_measurement(Setting(batch=16), TOLD, run, [])
+    assert [point.loss for point in measured.curve] == [point.value for point in measured.curve]
+
+
+def test_what_is_told_of_threads_is_what_the_run_used(tmp_path: Path) -> None:
+    make_toy_data(tmp_path / "data")
+    root = tmp_path / "run"
+    fit_toy(root, toy_spec(tmp_path / "data", threads_per_worker=3), trackers=[FileTracker(root)])
+    assert read_measurement(Setting(batch=16), TOLD, root, []).threads == 3
+
+
+@pytest.mark.parametrize(
+    ("params", "is_scaled"),
+    [
+        ({}, False),
+        ({"optimizer.lr_scaling": "none", "training.lr_warmup_epochs": 0}, False),
+        ({"optimizer.lr_scaling": "linear"}, True),
+        ({"optimizer.lr_scaling": "none", "training.lr_warmup_epochs": 2}, True),
+    ],
+    ids=["own task", "recipe", "scaled", "warmed up"],
+)
+def test_rates_that_follow_the_number_of_processes_are_noticed(
+    params: dict[str, Any], is_scaled: bool, tmp_path: Path
+) -> None:
+    make_toy_data(tmp_path / "data")
+    root = tmp_path / "run"
+    space = {"lr": 0.1, **params}
+    fit_toy(root, toy_spec(tmp_path / "data", space), trackers=[FileTracker(root)])
+    assert read_measurement(Setting(batch=16), TOLD, root, []).is_rate_scaled is is_scaled
+
+
 def test_what_failed_says_why_and_has_no_times(tmp_path: Path) -> None:
     told = {"status": "failed", "error": "no memory"}
     measured = read_measurement(Setting(), told, tmp_path, [])

@@ -71,7 +71,7 @@ def test_the_page_is_whole_and_loads_nothing(folder: Path) -> None:
         "Completion times",
         "Nodes and processes at a fixed batch in all",
         "Nodes and processes at a fixed batch for each process",
-        "Where the time of a step goes",
+        "Where the training time goes",
         "The effect of saving states",
         "Convergence",
         "Processors and memory, by node",
@@ -85,6 +85,18 @@ def test_the_page_is_whole_and_loads_nothing(folder: Path) -> None:
     assert "val_accuracy against rows seen: batch 64 in all</figcaption>" in text
     assert "the first epochs lie on each other" in text
     assert "2 nodes took 1.23x as long as 1 node at the same global batch (64)" in text
+    assert "a visit is one pass over one shard of the data" in text
+    assert "<b>threads</b>: of each process" in text
+
+
+def test_times_are_compared_where_settings_have_the_same_batch(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    sections = [part for part in text.split("<section>") if "time against the first" in part]
+    titles = [re.findall("<h2>(.*?)</h2>", part)[0] for part in sections]
+    assert titles == [
+        "Nodes and processes at a fixed batch in all",
+        "Nodes and processes at a fixed batch for each process",
+    ]
 
 
 def test_the_times_of_saving_have_those_of_completion_beside_them(folder: Path) -> None:
@@ -239,6 +251,26 @@ def test_what_happened_late_is_written_inside_the_chart() -> None:
     assert len(set(rows)) == 2
     assert max(rows) <= frame.top
     assert 'text-anchor="end">late' in drawn
+
+
+def test_what_happened_again_is_a_fainter_line_without_words() -> None:
+    series = (Series("a", (0.0, 10.0), (1.0, 2.0)),)
+    chart = LineChart(
+        name="c", title="t", x_label="x", y_label="y", series=series, faint=(2.0, 4.0, 11.0)
+    )
+    drawn, without = line_svg(chart), line_svg(replace(chart, faint=()))
+    # What is past the end of the axis is left out.
+    assert drawn.count('stroke="#aaa"') == 2
+    assert drawn.count("<text") == without.count("<text")
+
+
+def test_pictures_have_the_fainter_lines_too(tmp_path: Path) -> None:
+    series = (Series("a", (0.0, 10.0), (1.0, 2.0)),)
+    chart = LineChart(name="c", title="t", x_label="x", y_label="y", series=series)
+    paths = [tmp_path / "with.png", tmp_path / "without.png"]
+    line_png(replace(chart, faint=(2.0, 4.0)), paths[0])
+    line_png(chart, paths[1])
+    assert paths[0].read_bytes() != paths[1].read_bytes()
 
 
 def test_a_chart_leaves_out_what_is_not_finite_and_survives_one_point(tmp_path: Path) -> None:

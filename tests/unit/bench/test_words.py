@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from cerebro.bench.cases import gather
 from cerebro.bench.measurement import Measurement
-from cerebro.bench.sweep import Rule, Setting, Sweep
+from cerebro.bench.sweep import Setting, Sweep
 from cerebro.bench.words import sentences
-from cerebro.types import Mode
 from tests.unit.bench.made import failed, measured
 
 ONE = Setting(batch=64)
@@ -31,17 +29,19 @@ def test_more_nodes_that_are_slower_are_told_with_the_reason() -> None:
     lines = told(measured(ONE, 10.0), measured(THREE, 14.0, communication=0.61))
     line = about(lines, "3 nodes")
     assert line.startswith(
-        "3 nodes took 1.40x as long as 1 node at the same global batch (64): 61 % of the step was "
-        "communication;"
+        "3 nodes took 1.40x as long as 1 node at the same global batch (64), so more nodes made it "
+        "slower: 61 % of the step was communication;"
     )
-    assert line.endswith("Simulated: all nodes shared the 2 cores of one machine.")
+    assert line.endswith(
+        "Simulated: all nodes were on one machine; the processes share the machine's 2 cores."
+    )
 
 
 def test_more_nodes_that_are_faster_are_told_so() -> None:
     lines = told(measured(ONE, 10.0), measured(THREE, 4.0), is_simulated=False)
     line = about(lines, "3 nodes")
-    assert "took 0.40x the time of 1 node" in line
-    assert "(2.50x as fast)" in line
+    assert "took 0.40x the time of 1 node at the same global batch (64), so more nodes" in line
+    assert "made it faster (2.50x as fast)" in line
     assert "Simulated" not in line
 
 
@@ -62,60 +62,6 @@ def test_repeats_that_agree_make_small_differences_count() -> None:
 def test_a_setting_that_failed_is_told_first() -> None:
     lines = told(measured(ONE), failed(THREE, "node 1 ended with 2: no route"))
     assert lines[0] == "3 nodes, batch 64 in all failed: node 1 ended with 2: no route"
-
-
-def result(lines: list[str]) -> str:
-    (line,) = [line for line in lines if "val_accuracy" in line]
-    return line
-
-
-def test_fewer_steps_explain_a_lower_result() -> None:
-    each = Setting(nodes=3, batch=64, rule=Rule.RANK)
-    lines = told(measured(ONE, best=0.88), measured(each, steps=34, best=0.75))
-    assert result(lines).endswith(
-        "reached a lower val_accuracy than 1 node: 0.75 against 0.88, for it made 34 steps instead "
-        "of 100 over the same rows."
-    )
-
-
-def test_a_higher_result_is_called_higher_and_not_explained_by_fewer_steps() -> None:
-    each = Setting(nodes=3, batch=64, rule=Rule.RANK)
-    line = result(told(measured(ONE, best=0.55), measured(each, steps=34, best=0.78)))
-    assert line.endswith("reached a higher val_accuracy than 1 node: 0.78 against 0.55.")
-
-
-def test_a_lower_loss_needs_no_excuse() -> None:
-    changes: dict[str, Any] = {"metric": "val_loss", "mode": Mode.MIN}
-    each = Setting(nodes=3, batch=64, rule=Rule.RANK)
-    before = replace(measured(ONE, best=0.9), **changes)
-    after = replace(measured(each, steps=34, best=0.6), **changes)
-    (line,) = [line for line in told(before, after) if "val_loss" in line]
-    assert "a lower val_loss than 1 node" in line
-    assert "steps" not in line
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"), [(1000, "as good as"), (100_000, "lower"), (None, "low")]
-)
-def test_few_validation_rows_tell_little(rows: int | None, said: str) -> None:
-    lines = told(
-        measured(ONE, best=0.919, valid_rows=rows), measured(THREE, best=0.906, valid_rows=rows)
-    )
-    assert said in result(lines)
-
-
-def test_where_nothing_was_learned_nobody_is_praised() -> None:
-    flat: dict[str, Any] = {"best": 0.113, "rise": (1.0, 0.99, 1.0), "valid_rows": 1000}
-    line = result(told(measured(ONE, **flat), measured(THREE, **flat)))
-    assert line.startswith("Nothing was learned by 2 settings with batches of 64 in so few epochs")
-    assert line.endswith("which says nothing about convergence.")
-
-
-def test_a_result_that_was_good_at_once_was_learned() -> None:
-    flat: dict[str, Any] = {"best": 0.98, "rise": (1.0, 1.0, 1.0), "valid_rows": 1000}
-    assert "as good as that of 1 node" in result(
-        told(measured(ONE, **flat), measured(THREE, **flat))
-    )
 
 
 def test_the_cost_of_saving_is_told() -> None:
@@ -153,6 +99,80 @@ def test_on_a_busy_machine_saving_has_no_cost_that_is_told() -> None:
     assert "+40.0 %; what it costs cannot be told" in line
 
 
+def test_on_a_busy_machine_nodes_bring_nothing_that_is_told() -> None:
+    lines = told(disturbed(measured(ONE, 10.0)), measured(THREE, 14.0))
+    line = about(lines, "3 nodes")
+    assert line.startswith(
+        "3 nodes took 1.40x as long as 1 node at the same global batch (64), so it was slower, but "
+        "what more nodes bring cannot be told, for other programs were busy meanwhile: "
+    )
+
+
+def test_on_a_busy_machine_many_comparisons_are_doubted_as_well() -> None:
+    cases = [(n, p) for n in (1, 2, 3) for p in (1, 2)]
+    runs = [measured(Setting(nodes=n, procs=p, batch=64), 10.0 * n * p) for n, p in cases]
+    lines = told(disturbed(runs[0]), *runs[1:])
+    assert not any("slower" in line for line in lines)
+    nodes = about(lines, "At the same global batch what more nodes bring cannot be told, for other")
+    assert "meanwhile: 2 nodes took 2.0 times" in nodes
+    assert "what more processes bring cannot be told" in about(lines, "1 node with 2")
+
+
+def test_what_is_told_of_nodes_is_told_of_those_that_had_the_machine() -> None:
+    cases = [(n, b) for n in (1, 2, 3) for b in (32, 64)]
+    runs = [measured(Setting(nodes=n, batch=b), 10.0 * n) for n, b in cases]
+    line = about(told(disturbed(runs[0]), *runs[1:], measured(Setting(nodes=4, batch=64))), "At")
+    assert "more nodes made it slower in 2 of 5 cases and neither slower nor faster in 1," in line
+    assert (
+        "in 1, and of 2 others nothing can be told, for other programs were busy meanwhile: 2 nodes"
+    ) in line
+
+
+def test_on_a_busy_machine_batches_bring_nothing_that_is_told() -> None:
+    runs = [disturbed(measured(Setting(batch=b), s)) for b, s in ((32, 12.0), (256, 7.0))]
+    assert about(told(*runs), "Batch 256").endswith(
+        "of one core; what batches bring cannot be told, for other programs were busy meanwhile."
+    )
+
+
+def swept(*times: tuple[int, str, float], batch: int | None = 64) -> list[Measurement]:
+    """Nodes, a number of threads that is swept, seconds."""
+    return [
+        measured(Setting(nodes=n, batch=batch, changes=(("device.intra_threads", t),)), s)
+        for n, t, s in times
+    ]
+
+
+def test_sentences_say_which_value_of_a_key_they_are_about() -> None:
+    lines = told(*swept((1, "1", 10), (2, "1", 17), (1, "2", 16), (2, "2", 4)))
+    slower, faster = (line for line in lines if line.startswith("2 nodes took"))
+    assert (
+        "1.70x as long as 1 node at the same global batch (64), device.intra_threads=1," in slower
+    )
+    assert (
+        "0.25x the time of 1 node at the same global batch (64), device.intra_threads=2," in faster
+    )
+    results = [line for line in lines if "val_accuracy" in line]
+    assert ["(64), device.intra_threads=1 reached" in line for line in results] == [True, False]
+    assert ["(64), device.intra_threads=2 reached" in line for line in results] == [False, True]
+
+
+def test_where_no_batch_is_known_the_value_of_a_key_is_said_as_well() -> None:
+    line = about(told(*swept((1, "1", 10), (2, "1", 17), batch=None)), "2 nodes")
+    assert "as long as 1 node with device.intra_threads=1, so more nodes" in line
+
+
+def test_many_comparisons_name_all_values_of_a_key() -> None:
+    runs = swept(*((n, t, 10.0 * n) for n in (1, 2, 3, 4) for t in ("1", "4")))
+    line = about(told(*runs), "At the same global batch")
+    assert "as long as 1 node, with batches of 64 and device.intra_threads of 1 and 4." in line
+
+
+def test_many_comparisons_of_a_batch_that_is_not_known_are_whole_sentences() -> None:
+    line = about(told(*(measured(Setting(nodes=n), 10.0 * n) for n in range(1, 7))), "With what")
+    assert "6 nodes 6.0 times as long as 1 node. Slowest, 6.00x" in line
+
+
 def test_batch_sizes_are_compared_with_the_smallest() -> None:
     lines = told(measured(Setting(batch=256), 7.0), measured(Setting(batch=32), 12.0))
     (line,) = [line for line in lines if line.startswith("Batch 256 took")]
@@ -188,9 +208,32 @@ def test_samples_that_are_missing_are_a_doubt() -> None:
     assert not any("missing" in line for line in told(run, is_simulated=False))
 
 
-def test_processes_of_one_machine_are_said_to_share_it() -> None:
-    line = about(told(measured(ONE), measured(Setting(procs=2, batch=64), 20.0)), "1 node with 2")
-    assert line.endswith("The processes of one machine share its cores.")
+@pytest.mark.parametrize(
+    ("procs", "threads", "said"),
+    [
+        (2, 1, "Each process computes with 1 thread."),
+        (3, 1, "The processes share the machine's 2 cores."),
+        (2, 2, "The processes share the machine's 2 cores."),
+    ],
+)
+def test_processes_share_cores_where_they_have_more_threads(
+    procs: int, threads: int, said: str
+) -> None:
+    shared = measured(Setting(procs=procs, batch=64), 20.0, threads=threads)
+    line = about(told(measured(ONE, threads=threads), shared), "1 node with")
+    assert line.endswith(f" {said}")
+
+
+def test_processes_of_other_machines_are_not_said_to_share_cores() -> None:
+    runs = measured(ONE), measured(Setting(procs=3, batch=64), 20.0)
+    line = about(told(*runs, is_simulated=False), "1 node with")
+    assert line.endswith("Each process computes with 1 thread.")
+
+
+def test_processes_that_were_given_fewer_threads_are_said_so() -> None:
+    runs = measured(ONE, threads=2), measured(Setting(procs=2, batch=64), 20.0)
+    line = about(told(*runs), "1 node with")
+    assert line.endswith("Each process computes with 1 thread instead of 2.")
 
 
 def test_a_large_sweep_is_told_in_a_dozen_sentences() -> None:
@@ -207,7 +250,9 @@ def test_a_large_sweep_is_told_in_a_dozen_sentences() -> None:
     assert "as long as 1 node, with batches of 32 to 256." in line
     assert "Slowest, 5.73x: 3 nodes x 2 processes, batch 256 in all, where 83 % of the step" in line
     (line,) = [line for line in lines if line.startswith("1 node with 2 processes took 1.9 times")]
-    assert "share its cores" in line
+    assert "as long as 1 node at the same batch each, with batches of 32 to 256: more" in line
+    assert "more processes made it slower in all cases." in line
+    assert "communication, and each process computes with 1 thread. Slowest" in line
     (line,) = [line for line in lines if "larger than a shard" in line]
     assert line.startswith("Batches of 768, 1024 and 1536 in all are")
     assert "8 shards of 750 rows" in line
