@@ -19,7 +19,7 @@ from cerebro.errors import UsageError
 from cerebro.results import Result
 from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
-from cerebro.run.outlook import Place, Plan, warn_of_budget, warn_of_cut_batches
+from cerebro.run.outlook import Place, Plan, warn_of_plan
 from cerebro.run.parallel import Division, Mode, Parallel, StepCost, compare, divide
 from cerebro.run.request import Request, choose, is_stack_asked, resolve
 from cerebro.run.signals import Broken, StopRequested
@@ -107,8 +107,7 @@ def _lead(ground: FitGround, request: Request, wish: FitWish, muster: Muster | N
     spec, sampler, stopper = resolve(request, dataset, workers=division.gangs)
     place = Place(ground.runs, request.name, wish.task)
     plan = Plan(request, dataset, place, spec, sampler, division.gangs)
-    warn_of_budget(plan, is_fresh=wish.fresh)
-    warn_of_cut_batches(plan)
+    warn_of_plan(plan, is_fresh=wish.fresh)
     backend = _listening(ground.make_backend(), muster)
     spot = ground.rendezvous
     if settings.gang is not None and ground.is_here:

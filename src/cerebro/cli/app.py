@@ -73,6 +73,7 @@ def main() -> None:
         forsake_stderr()
 
 
+@reported()
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"cerebro {__version__}")

@@ -49,7 +49,8 @@ def have_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            # It gets the lowest number; processes that are started have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 

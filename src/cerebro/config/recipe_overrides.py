@@ -15,7 +15,7 @@ from cerebro.types import Json
 
 #: Below these, a name may have dots of its own.
 _SPACE = ("search", "space")
-_AUGMENT = ("data", "augment")
+_DATA, _AUGMENT = ("data",), ("data", "augment")
 
 
 def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Document:
@@ -28,7 +28,7 @@ def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Docu
     >>> apply_recipe_overrides(document, ["optimizer.lr=0", "training.n_epochs=2"]).tree
     {'optimizer': {'name': 'SGD', 'lr': 0}, 'training': {'n_epochs': 2}}
     """
-    tree, places = document.tree, dict(document.places)
+    tree, places, is_part = document.tree, dict(document.places), False
     for text in overrides:
         where = f"override {show(text)}"
         key, equals, value = text.partition("=")
@@ -36,24 +36,32 @@ def apply_recipe_overrides(document: Document, overrides: Sequence[str]) -> Docu
             raise ConfigError(f"{where}: an override is written section.key=value.")
         path = _path_of(key.strip())
         _check_top(str(path[0]), where)
-        tree = _with_default(tree, path)
+        if path in (_DATA, _AUGMENT):
+            is_part = False
+        elif path[:2] == _AUGMENT and _augment_of(tree) in (None, True):
+            tree, is_part = _put(tree, _AUGMENT, None, where), True
         parsed = parse_yaml(value.encode("utf-8", "surrogateescape"), where, numbered=False).tree
         tree = _without_domain(_put(tree, path, parsed, where), ".".join(map(str, path)))
         places = {old: place for old, place in places.items() if old[: len(path)] != path}
         # After every line of the file, so that the file's own problems are reported first.
         places[path] = Place(sys.maxsize, where)
+    tree = _with_default(tree) if is_part else tree
     return Document(source=document.source, tree=tree, places=places)
 
 
-def _with_default(tree: Json, path: KeyPath) -> Json:
-    """A data set's own changes of pictures stay, but for the one that is given."""
-    if path[:2] != _AUGMENT or len(path) == 2 or not isinstance(tree, dict):
+def _augment_of(tree: Json) -> Json:
+    data = tree.get("data") if isinstance(tree, dict) else None
+    return data.get("augment") if isinstance(data, dict) else None
+
+
+def _with_default(tree: Json) -> Json:
+    """The data set's own changes of pictures, but for those that are given."""
+    data = tree.get("data") if isinstance(tree, dict) else None
+    given = _augment_of(tree)
+    if not isinstance(tree, dict) or not isinstance(data, dict) or not isinstance(given, dict):
         return tree
-    data = tree.get("data")
-    data = {"name": data} if isinstance(data, str) else data
-    if not isinstance(data, dict) or data.get("augment") not in (None, True):
-        return tree
-    return {**tree, "data": {**data, "augment": default_augment(str(data.get("name")))}}
+    augment: Json = {**default_augment(str(data.get("name"))), **given}
+    return {**tree, "data": {**data, "augment": augment}}
 
 
 def _without_domain(tree: Json, name: str) -> Json:
@@ -61,7 +69,7 @@ def _without_domain(tree: Json, name: str) -> Json:
     space = search.get("space") if isinstance(search, dict) else None
     if not isinstance(tree, dict) or not isinstance(search, dict) or not isinstance(space, dict):
         return tree
-    left = {key: value for key, value in space.items() if key != name}
+    left = {key: value for key, value in space.items() if not f"{name}.".startswith(f"{key}.")}
     return {**tree, "search": {**search, "space": left}}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cerebro.data import Dataset
 from cerebro.run.earlier import Place, find_measured
 from cerebro.run.estimate import Measured, estimate_s
+from cerebro.run.history import RunHistory
 from cerebro.run.recovery import load_history
 from cerebro.run.rehearsal import MOST_VISITS, rehearse
 from cerebro.run.request import BATCH_SIZES, Request
@@ -20,7 +21,7 @@ from cerebro.search.sampler import Sampler
 from cerebro.storage import layout
 from cerebro.types import Split
 
-__all__ = ["Place", "Plan", "expect_s", "predict_s", "warn_of_budget", "warn_of_cut_batches"]
+__all__ = ["Place", "Plan", "expect_s", "predict_s", "warn_of_plan"]
 
 #: Up to so many trials each one's cost is looked up; above, all cost the mean.
 _LOOKED_UP = 10_000
@@ -122,9 +123,10 @@ def expect_s(plan: Plan, measured: Measured) -> float:
     return rehearse(request, *where, workers=plan.workers, measured=measured)[0].makespan_s
 
 
-def warn_of_budget(plan: Plan, *, is_fresh: bool) -> None:
-    """Say so if the budget is not enough for all that is planned, as far as is known."""
-    if not plan.spec.budget:
+def warn_of_plan(plan: Plan, *, is_fresh: bool) -> None:
+    """Say so, before a run begins or goes on, if it will not be what was asked for."""
+    cut = _cut_batches(plan)
+    if cut is None and not plan.spec.budget:
         return
     store = plan.place.store.child(plan.place.name)
     history = None
@@ -132,6 +134,14 @@ def warn_of_budget(plan: Plan, *, is_fresh: bool) -> None:
         history = load_history(store)[1]
         if history.is_finished:
             return
+    if cut is not None:
+        logger.warning("%s", cut)
+    if plan.spec.budget:
+        _warn_of_budget(plan, history)
+
+
+def _warn_of_budget(plan: Plan, history: RunHistory | None) -> None:
+    """What is known of a budget that is not enough for all that is planned."""
     for told in (_lacking_trials(plan), _lacking_epochs(plan)):
         if told is not None:
             logger.warning("%s", told)
@@ -152,19 +162,22 @@ def warn_of_budget(plan: Plan, *, is_fresh: bool) -> None:
         )
 
 
-def warn_of_cut_batches(plan: Plan) -> None:
-    """Say so if batches are larger than a shard: learning rates were chosen for such batches."""
+def _cut_batches(plan: Plan) -> str | None:
+    """Learning rates were chosen for the batches that were asked for."""
     names = [name for name in BATCH_SIZES if name in plan.spec.space]
-    params = [{name: size} for name in names for size in _sizes(plan.request.space[name])]
-    asked = max(plan.spec.batch_size_of(each) for each in params or [{}])
+    varied = [{name: size} for name in names for size in _sizes(plan.request.space[name])]
+    # What is no size at all, the run will tell.
+    asked = max(map(plan.spec.batch_size_of, varied if names else [{}]), default=0)
     shards = plan.dataset.shards(Split.TRAIN)
     rows = max(shard.rows for shard in shards)
-    if asked > rows:
-        todo = ": fewer shards make larger batches possible" if len(shards) > 1 else ""
-        logger.warning(
-            "a batch of %d rows%s is cut to the %d of a shard, as a step takes rows of one%s",
-            *(asked, " for all workers of a trial" if plan.spec.gang > 1 else "", rows, todo),
-        )
+    if asked <= rows:
+        return None
+    who = " for all workers of a trial" if plan.spec.gang > 1 else ""
+    todo = ": fewer shards make larger batches possible" if len(shards) > 1 else ""
+    return (
+        f"a batch of {asked} rows{who} is cut to the {rows} of a shard, as a step takes rows of "
+        f"one{todo}"
+    )
 
 
 def _sizes(domain: Domain) -> list[int]:

@@ -269,6 +269,19 @@ def test_one_change_of_pictures_is_overridden_and_the_others_stay(line, override
     assert found.space["data.augment"] == Constant(expected)
 
 
+def test_a_change_of_pictures_that_is_given_does_not_vary_any_more():
+    search = "search: {space: {data.augment: [true, false]}}"
+    found = load(f"{CIFAR}{search}", "data.augment.flip=false")
+    assert found.space["data.augment"] == Constant({"shift": 0.1, "flip": False})
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_other_changes_of_pictures_are_those_of_the_data_set_that_is_given(is_first):
+    overrides = ["data.name=mnist", "data.augment.crop=4"]
+    found = load(CIFAR, *(overrides if is_first else reversed(overrides)))
+    assert found.space["data.augment"] == Constant({"crop": 4})
+
+
 def test_later_overrides_win_and_sections_may_be_made():
     found = load(
         RECIPE, "search.space.optimizer.lr=[0.1, 0.2]", "goal.target=0.5", "goal.target=0.6"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cerebro import Experiment, tune
+from cerebro.errors import UsageError
 from cerebro.testing.toy import ToyTask
 from tests.experiments import fast_folder, make_toy_data
 
@@ -91,6 +92,20 @@ def test_a_run_that_is_finished_tells_nothing(home, caplog):
     assert told(home, caplog, budget="3 epochs")
     assert told(home, caplog, budget="3 epochs") == ""
     assert told(home, caplog, budget="3 epochs", fresh=True)
+
+
+def test_a_run_that_is_finished_cuts_no_batches(home, caplog):
+    assert "is cut to the 36 of a shard" in told(home, caplog, batch_size=40)
+    assert told(home, caplog, batch_size=40) == ""
+
+
+@pytest.mark.parametrize(
+    "sizes", [[16.0, 32.0], ["16"], tune.uniform(8, 20), tune.quniform(8.0, 20.0, 4.0)], ids=str
+)
+def test_what_is_no_batch_size_is_an_error(home, caplog, sizes):
+    given = {"batch_size": None, "search": "random", "num_trials": 1}
+    with pytest.raises(UsageError, match="batch_size must be an integer of at least 1"):
+        told(home, caplog, space={"batch_size": sizes}, **given)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from cerebro import Task
 from cerebro.storage.stacked import take_member
@@ -31,6 +33,23 @@ class Tally:
         return isinstance(other, Tally) and self.steps == other.steps
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class Slotted:
+    steps: int = 0
+
+
+class Measure(nn.Module):
+    """A module of the user's, with a number that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+        self.steps = 0
+
+    def __deepcopy__(self, memo: Any) -> Measure:
+        return self
 
 
 class Keeping(Task):
@@ -82,6 +101,9 @@ CHANGES = {
     "order": (OrderedDict(a=1, b=2), _turn),
     "nested": ({"all": {"steps": 0}}, _count_inside),
     "object": (Tally(), _step),
+    "slots": (Slotted(), _step),
+    "module": (Measure(), _step),
+    "object in a tuple": ((Tally(),), _step_inside),
     "object in a list": ([Tally()], _step_inside),
     "namespace": (SimpleNamespace(steps=0), _step),
 }
@@ -125,6 +147,15 @@ def test_what_a_library_remembers_is_no_change_of_the_task() -> None:
     with aside(task) as has_changed:
         task.kept.isEnabledFor(logging.INFO)
         assert not has_changed()
+
+
+def test_slots_that_are_filled_are_emptied_again() -> None:
+    kept = Slotted()
+    del kept.steps
+    with aside(Keeping(kept)) as has_changed:
+        kept.steps = 1
+        assert has_changed()
+    assert not hasattr(kept, "steps")
 
 
 def test_what_a_task_is_told_is_no_change_of_it() -> None:

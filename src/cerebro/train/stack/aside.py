@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from dataclasses import dataclass
+from types import NoneType, SimpleNamespace
 from typing import Any
-
-from torch import Tensor, nn
 
 from cerebro.task import Task
 from cerebro.train.told import TOLD
 
-_CONTAINERS = (list, dict, set, deque)
-#: What it holds, by name, key or place.
-_Contents = list[tuple[Any, Any]]
+_CONTAINERS = (list, dict, set, deque, tuple)
+#: What keeps nothing, and is there by the million.
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, NoneType})
 
 
 @contextlib.contextmanager
@@ -27,13 +27,50 @@ def aside(task: Task) -> Iterator[Callable[[], bool]]:
     elsewhere (in the numbers of an array, in variables of a module) cannot be seen.
     """
     # What they held is kept, too, so that no other object gets its identity.
-    before = [(keeper, _contents(keeper)) for keeper in _keepers(task)]
+    before = [_Held(keeper, *_contents(keeper)) for keeper in _keepers(task)]
     try:
-        yield lambda: any(_has_changed(keeper, held) for keeper, held in before)
+        yield lambda: any(held.has_changed() for held in before)
     finally:
-        for keeper, held in before:
-            if _has_changed(keeper, held):
-                _restore(keeper, held)
+        for held in before:
+            if held.has_changed():
+                held.put_back()
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What something held: values, by name or key where they have one."""
+
+    keeper: Any
+    keys: list[Any]
+    values: list[Any]
+
+    def has_changed(self) -> bool:
+        keys, values = _contents(self.keeper)
+        return not (_are_same(values, self.values) and _are_same(keys, self.keys))
+
+    def put_back(self) -> None:
+        keeper = self.keeper
+        if isinstance(keeper, dict):
+            keeper.clear()
+            # By key, as `update` of a Counter adds up.
+            for key, value in zip(self.keys, self.values, strict=True):
+                keeper[key] = value
+        elif isinstance(keeper, set):
+            keeper.clear()
+            keeper.update(self.values)
+        elif isinstance(keeper, list | deque):
+            keeper.clear()
+            keeper.extend(self.values)
+        else:
+            for name in {*_contents(keeper)[0]} - {*self.keys}:
+                object.__delattr__(keeper, name)
+            for name, value in zip(self.keys, self.values, strict=True):
+                # A class may keep its users from this: it is not meant for us.
+                object.__setattr__(keeper, name, value)
+
+
+def _are_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _keepers(task: Task) -> list[Any]:
@@ -41,55 +78,33 @@ def _keepers(task: Task) -> list[Any]:
     package = _package(task)
     found, ahead = {id(task): task}, [task]
     while ahead:
-        for _, value in _contents(ahead.pop()):
-            if id(value) not in found and _is_keeper(value, package):
+        for value in _contents(ahead.pop())[1]:
+            if type(value) not in _PLAIN and id(value) not in found and _keeps(value, package):
                 found[id(value)] = value
                 ahead.append(value)
     return list(found.values())
 
 
-def _is_keeper(value: Any, package: str) -> bool:
+def _keeps(value: Any, package: str) -> bool:
     if isinstance(value, (*_CONTAINERS, SimpleNamespace)):
         return True
     # Objects of libraries have caches that are nobody's business.
-    is_own = hasattr(value, "__dict__") and _package(value) == package
-    return is_own and not isinstance(value, type | nn.Module | Tensor)
+    return _package(value) == package and not isinstance(value, type)
 
 
 def _package(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
-def _contents(keeper: Any) -> _Contents:
+def _contents(keeper: Any) -> tuple[list[Any], list[Any]]:
     if isinstance(keeper, dict):
-        return list(keeper.items())
+        return list(keeper), list(keeper.values())
     if isinstance(keeper, _CONTAINERS):
-        return list(enumerate(keeper))
-    return list(vars(keeper).items())
-
-
-def _has_changed(keeper: Any, held: _Contents) -> bool:
-    return _picture(keeper, _contents(keeper)) != _picture(keeper, held)
-
-
-def _picture(keeper: Any, contents: _Contents) -> list[tuple[Any, int]]:
-    ours = TOLD if isinstance(keeper, Task) else ()
-    if isinstance(keeper, dict):
-        # Keys are hashed, and may be compared in ways of their own.
-        return [(id(key), id(value)) for key, value in contents]
-    return [(key, id(value)) for key, value in contents if key not in ours]
-
-
-def _restore(keeper: Any, held: _Contents) -> None:
-    if isinstance(keeper, list | deque):
-        keeper.clear()
-        keeper.extend(value for _, value in held)
-    elif isinstance(keeper, set):
-        keeper.clear()
-        keeper.update(value for _, value in held)
-    else:
-        # By key, as `update` of a Counter adds up.
-        named = keeper if isinstance(keeper, dict) else vars(keeper)
-        named.clear()
-        for key, value in held:
-            named[key] = value
+        return [], list(keeper)
+    # Of a class that has slots, these are the second of two.
+    state = object.__getstate__(keeper)
+    parts = state if isinstance(state, tuple) else (state,)
+    found = {name: value for part in parts for name, value in (part or {}).items()}
+    if isinstance(keeper, Task):
+        found = {name: value for name, value in found.items() if name not in TOLD}
+    return list(found), list(found.values())
