@@ -29,12 +29,15 @@ def tell(task: Task, name: str, value: RunFacts | Meter | None) -> None:
 @contextlib.contextmanager
 def told(task: Task, name: str, value: RunFacts | Meter | None) -> Iterator[None]:
     """The same for a while."""
-    before = getattr(task, name)
+    is_own, before = name in vars(task), getattr(task, name)
     tell(task, name, value)
     try:
         yield
     finally:
-        tell(task, name, before)
+        if is_own:
+            tell(task, name, before)
+        else:
+            object.__delattr__(task, name)
 
 
 def require_untold(task: Task) -> None:
