@@ -103,7 +103,7 @@ def test_two_simulated_nodes_are_compared_with_one_at_both_rules(
     assert float(shared["best"]) == pytest.approx(float(one["best"]), rel=1e-3)
     nodes = {(row["setting"], row["node"]) for row in rows(folder, "resources")}
     assert ("n2-p1-b32-global-r0", "node 1") in nodes
-    assert "Simulated: all nodes shared the" in done.stdout
+    assert "Simulated: all nodes were on one machine" in done.stdout
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Nodes and processes at a fixed batch for each process" in page
 
