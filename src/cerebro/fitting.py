@@ -17,6 +17,7 @@ from cerebro.backend.gang.rendezvous import Kind, Rendezvous
 from cerebro.data import Dataset, open_dataset
 from cerebro.errors import UsageError
 from cerebro.results import Result
+from cerebro.run.checks import is_batch_size
 from cerebro.run.fit import Settings, fit, make_setup
 from cerebro.run.gauge import gauge
 from cerebro.run.outlook import Place, Plan, warn_of_plan
@@ -370,7 +371,7 @@ def _gauge(
         for each in (single, division)
     )
     params = together.sampler.ask(0)
-    if params is None:
+    if params is None or not is_batch_size(together.spec, params):
         return None
     settings = _settings(ground, request, wish, division, "" if muster is None else muster.gang)
     try:

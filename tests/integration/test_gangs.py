@@ -16,7 +16,7 @@ from torch import nn
 
 from cerebro import Experiment, Task
 from cerebro.backend.gang.rendezvous import read_flags
-from cerebro.errors import ReplicaError
+from cerebro.errors import ReplicaError, UsageError
 from tests.experiments import outcome
 from tests.integration.project import DEADLINE_S
 from tests.processes import ROOT
@@ -167,6 +167,14 @@ def test_ranks_that_were_started_on_one_machine_share_a_trial_if_that_pays(home,
     given = {"global_batch_size": 8, "parallel": "auto", "stack": False, "progress": False}
     spec = experiment.run_fit(SlowTask(by), {"lr": [0.1]}, 1, **given).document.spec
     assert (spec["parallel"]["mode"], spec["gang"]) == expected
+
+
+@pytest.mark.parametrize("size", [0, -4, 16.0, "16", True, None], ids=repr)
+def test_what_is_no_batch_size_is_refused_and_not_measured(home, size):
+    experiment = Experiment(name="auto", data=home / "data", store=home / "runs", workers=2)
+    space = {"lr": [0.1], "batch_size": [size]}
+    with pytest.raises(UsageError, match="batch_size must be an integer of at least 1"):
+        experiment.run_fit(GangTask(), space, 1, parallel="auto", progress=False)
 
 
 def test_a_trial_that_could_be_a_stack_is_measured_too(home):

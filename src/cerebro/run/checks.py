@@ -77,6 +77,15 @@ def check_space(store: Store, spec: RunSpec, history: RunHistory, *, state_bytes
         )
 
 
+def is_batch_size(spec: RunSpec, params: Params) -> bool:
+    """Whether a trial has one that it can be trained with."""
+    try:
+        check_batch_size(spec, params)
+    except UsageError:
+        return False
+    return True
+
+
 def check_batch_size(spec: RunSpec, params: Params) -> None:
     """Refuse params whose batch size is none."""
     own = [name for name in ("global_batch_size", "batch_size") if name in params]

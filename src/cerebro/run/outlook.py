@@ -184,7 +184,7 @@ def _sizes(domain: Domain) -> list[int]:
     """Those that are listed, or the largest one of a range."""
     count = domain.num_listed()
     found = [domain.at(_END)] if count is None else [domain.nth(n) for n in range(count)]
-    return [size for size in found if isinstance(size, int)]
+    return [size for size in found if type(size) is int]
 
 
 def _lacking_trials(plan: Plan) -> str | None:

@@ -100,7 +100,9 @@ def test_a_run_that_is_finished_cuts_no_batches(home, caplog):
 
 
 @pytest.mark.parametrize(
-    "sizes", [[16.0, 32.0], ["16"], tune.uniform(8, 20), tune.quniform(8.0, 20.0, 4.0)], ids=str
+    "sizes",
+    [[16.0, 32.0], ["16"], [0], [True], [None], tune.uniform(8, 20), tune.quniform(8.0, 20.0, 4.0)],
+    ids=str,
 )
 def test_what_is_no_batch_size_is_an_error(home, caplog, sizes):
     given = {"batch_size": None, "search": "random", "num_trials": 1}
